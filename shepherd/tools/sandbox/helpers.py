@@ -96,13 +96,14 @@ def await_first_process(channel: socket.socket) -> None:
 
     It is the first process of the box; all others inside die with it.
     """
-    channel.setblocking(False)
+    channel.setblocking(False)  # a helper that failed before its report sends none
     with contextlib.suppress(BlockingIOError, ConnectionResetError):
         if text := channel.recv(_MAX_INFO):
-            _end(int(json.loads(text)["child-pid"]))
+            _await_end(int(json.loads(text)["child-pid"]))
 
 
-def _end(process: int) -> None:
+def _await_end(process: int) -> None:
+    """Wait for the end of a process, which is killed if it takes too long."""
     try:
         descriptor = os.pidfd_open(process)
     except OSError:
@@ -164,7 +165,7 @@ class Helper:
 
     def __init__(self, kind: HelperKind) -> None:
         self.kind = kind
-        self._is_free = True
+        self._waits_for_orders = True
         with ExitStack() as resources:
             groups = resources.enter_context(control_groups(kind.limits))
             self._channel, theirs = socket.socketpair()
@@ -175,7 +176,7 @@ class Helper:
                 program = Program(argv, Path("/"), _environment(), pass_fds=passed)
                 self._process = program.start()
             self._joining = _Joining(groups, self._process.pid)
-            self._resources = resources.pop_all()
+            self._resources = resources.pop_all()  # until `close`
 
     @property
     def info(self) -> int:
@@ -201,14 +202,14 @@ class Helper:
         """
         self._joining.finish()
         self._send(orders, [*descriptors.values(), self.info], list(descriptors))
-        self._is_free = False
+        self._waits_for_orders = False
         return self._process
 
     def close(self) -> None:
         """End the process if it still waits; else wait for the end of its box's first process."""
         with self._resources:
             self._joining.join()
-            if self._is_free:
+            if self._waits_for_orders:
                 self._channel.close()
                 self._dismiss()
             else:
@@ -217,6 +218,7 @@ class Helper:
     def _send(
         self, values: Mapping[str, object], numbers: list[int], descriptors: list[int]
     ) -> None:
+        """Send values, and descriptors with the numbers that they get; see `orders.receive`."""
         with memory_file(marshal.dumps((dict(values), numbers))) as file:
             try:
                 socket.send_fds(self._channel, [b"!"], [file, *descriptors])
@@ -304,8 +306,9 @@ def remove_stale_groups() -> None:
 
 
 def _places() -> Iterator[_Place]:
+    """Where groups may be made: one place in version 2, one for each controller in version 1."""
     for line in _read(Path("/proc/self/cgroup")).splitlines():
-        _number, controllers, path = line.split(":", 2)
+        _number, controllers, path = line.split(":", 2)  # `0::/user.slice`, `4:memory:/user.slice`
         own = path.lstrip("/")
         if not controllers and (_MOUNT / "cgroup.controllers").exists():
             yield from _unified(_MOUNT / own)
@@ -325,6 +328,7 @@ def _unified(own: Path) -> Iterator[_Place]:
 
 
 def _make(place: _Place, limits: Limits) -> Path | None:
+    """A new group with the limits that the place has files for; None if it can't be made."""
     group = place.parent / f"shepherd-{os.getpid()}-{secrets.token_hex(4)}"
     # without a limit of swap, the kernel would only move the memory there
     numbers = {place.pids: limits.processes, place.swap: None if limits.memory is None else 0}
@@ -341,7 +345,7 @@ def _make(place: _Place, limits: Limits) -> Path | None:
         return None  # not delegated to this user
     try:
         for name, number in limits_by_file.items():
-            if name != place.swap or (group / name).exists():
+            if name != place.swap or (group / name).exists():  # not every kernel counts swap
                 (group / name).write_text(str(number), "ascii")
     except OSError:
         _remove(group)
@@ -350,6 +354,7 @@ def _make(place: _Place, limits: Limits) -> Path | None:
 
 
 def _remove(group: Path) -> None:
+    """Kill the processes of a group and remove it; gives up after a second."""
     with contextlib.suppress(OSError):
         (group / "cgroup.kill").write_text("1", "ascii")
     for _attempt in range(_ATTEMPTS):
@@ -357,13 +362,14 @@ def _remove(group: Path) -> None:
             group.rmdir()
         except FileNotFoundError:
             return
-        except OSError:
+        except OSError:  # killed processes take a moment to end
             time.sleep(_RETRY_DELAY)
         else:
             return
 
 
 def _read(path: Path) -> str:
+    """The text of a file; "" if it can't be read."""
     try:
         return path.read_text("utf-8", "replace")
     except OSError:

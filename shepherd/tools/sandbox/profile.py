@@ -87,7 +87,10 @@ def git_directories(root: Path) -> tuple[Path, ...]:
 
 
 def _linked(entry: Path) -> tuple[Path, ...]:
-    """The targets of a `.git` file: the directory of the work tree, and the shared directory."""
+    """The targets of a `.git` file: the directory of the work tree, and the shared directory.
+
+    Nothing unless both look as git makes them, because the file could name any directory.
+    """
     try:
         text = entry.read_text("utf-8").strip()
         own = (entry.parent / text.removeprefix("gitdir: ")).resolve()

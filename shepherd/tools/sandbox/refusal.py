@@ -74,12 +74,14 @@ def refused(output: str, exit_code: int, profile: Profile) -> Refusal | None:
 
 
 def _limit(output: str, exit_code: int) -> str | None:
+    """The name of the limit that ended a program, by its signal or its message."""
     if exit_code in _SIGNALS:
         return _SIGNALS[exit_code]
     return next((name for name, pattern in _LIMITS if pattern.search(output)), None)
 
 
 def _denied(output: str, exit_code: int, profile: Profile) -> Refusal | None:
+    """A refused path, or else a refused system call."""
     line = _line(_DENIED, output)
     if line is not None and _PATH.search(line):
         return _path_refusal(Refused.READ, "access to", line, profile)
@@ -95,9 +97,9 @@ def _line(pattern: re.Pattern[str], output: str) -> str | None:
 
 def paths_in(line: str) -> list[str]:
     """The paths that a message names, without the program that prints it (`PROGRAM: PATH: …`)."""
-    program, _, rest = line.partition(":")
-    text = rest if ":" in rest and _PATH.fullmatch(program) else line
-    return list(_PATH.findall(text))
+    before, _, after = line.partition(":")
+    names_program = ":" in after and _PATH.fullmatch(before) is not None
+    return list(_PATH.findall(after if names_program else line))
 
 
 def _path_refusal(kind: Refused, action: str, line: str, profile: Profile) -> Refusal | None:
@@ -123,7 +125,8 @@ def is_free(path: Path, profile: Profile) -> bool:
     if not any(path.is_relative_to(place) for place in (profile.root, *profile.writable)):
         return False
     restricted = (*profile.protected, *profile.hidden)
-    return not any(path.is_relative_to(g) or g.is_relative_to(path) for g in restricted)
+    # what contains a restricted path can't be renamed or removed
+    return not any(path.is_relative_to(r) or r.is_relative_to(path) for r in restricted)
 
 
 def read_refusal(out: str, err: str, exit_code: int, profile: Profile) -> Refusal | None:
@@ -158,6 +161,7 @@ def _is_concealed(path: Path, profile: Profile) -> bool:
     visible = (*map(Path, SYSTEM), *profile.readable, *profile.hidden)
     if is_free(path, profile) or any(path.is_relative_to(place) for place in visible):
         return False
+    # the box has these, though not what is in them: what is missing outside, too, is just missing
     private = (Path("/"), Path("/tmp"), Path("/var/tmp"), profile.home)
     return os.path.lexists(path) or (os.path.lexists(path.parent) and path.parent not in private)
 
@@ -168,4 +172,5 @@ def _certain(refusal: Refusal | None) -> Refusal | None:
 
 
 def _repository_is_above(root: Path) -> bool:
+    """Whether git finds its repository outside of the working directory."""
     return any(not directory.is_relative_to(root) for directory in git_directories(root))

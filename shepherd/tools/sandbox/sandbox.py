@@ -72,7 +72,7 @@ class Confinement(Struct, frozen=True):
     def refusal(self, out: str, err: str, exit_code: int) -> Refusal | None:
         """The refusal of the box to a finished program; None if there is none."""
         certain = [refusal for refusal in self.refusals if refusal.kind is not Refused.LOST]
-        if certain:
+        if certain:  # the box has seen it; the output is only a guess
             return certain[0]
         return read_refusal(out, err, exit_code, self.profile)
 

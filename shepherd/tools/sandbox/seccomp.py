@@ -154,6 +154,7 @@ _SET_OWNER_CONTROL = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP
 _PERSONALITIES = (0, 0x0040000, 0xFFFFFFFF)  # Linux, without random addresses, a question
 _AF_NETLINK = 16  # which only Linux has
 _NETLINK_ROUTE = 0  # queries about interfaces, with which resolvers and `ip` begin
+_FIRST, _SECOND = 0, 1  # arguments of a call
 _FAMILY, _TYPE, _PROTOCOL = 0, 1, 2  # the arguments of `socket` and `socketpair`
 _CONTROL = 1  # the argument of `ioctl` and `fcntl` that says what to do
 # SOCK_STREAM and SOCK_SEQPACKET with any of SOCK_NONBLOCK and SOCK_CLOEXEC: one of a pair of
@@ -195,6 +196,7 @@ def seccomp_filter(architecture: Architecture, options: FilterOptions) -> bytes:
 
 
 def _program(architecture: Architecture, options: FilterOptions) -> Iterator[Instruction]:
+    """The filter: a call of another architecture kills, a newer one fails, then each rule."""
     yield Instruction(LOAD, ARCHITECTURE)
     yield Instruction(EQUAL, architecture.audit, 1, 0)
     yield finish(Action.KILL_PROCESS)
@@ -208,6 +210,7 @@ def _program(architecture: Architecture, options: FilterOptions) -> Iterator[Ins
 
 
 def _rules(options: FilterOptions) -> Iterator[tuple[str, list[Instruction]]]:
+    """The calls that do not simply work, each with the instructions that decide on it."""
     refused = [*REFUSED]
     if options.bare:
         refused += [*METADATA, *SHARED]
@@ -217,21 +220,25 @@ def _rules(options: FilterOptions) -> Iterator[tuple[str, list[Instruction]]]:
         yield name, [fail(errno.EPERM)]
     for name in ABSENT:
         yield name, [fail(errno.ENOSYS)]
-    yield "clone", _unless_bits(0, _NEW_NAMESPACES)
-    yield "personality", _only(0, _PERSONALITIES, errno.EPERM)
-    controls = _TERMINAL_INPUT + (_FILE_FLAGS if options.bare else ())
-    yield "ioctl", _except(_CONTROL, controls + (() if options.signals else _SET_OWNER_CONTROL))
+    yield "clone", _unless_bits(_FIRST, _NEW_NAMESPACES)
+    yield "personality", _only(_FIRST, _PERSONALITIES, errno.EPERM)
+    controls = _TERMINAL_INPUT
+    if options.bare:
+        controls += _FILE_FLAGS
     if not options.signals:
+        controls += _SET_OWNER_CONTROL
         yield "fcntl", _except(_CONTROL, _SET_OWNER)
+    yield "ioctl", _except(_CONTROL, controls)
     connected = _only(_TYPE, _CONNECTED, errno.EPROTONOSUPPORT)
     local = when(EQUAL, socket.AF_UNIX, connected)
     yield "socketpair", [*_load(_FAMILY), *local, fail(errno.EAFNOSUPPORT)]
     yield "socket", _sockets(options.network)
     if options.bare:
+        this_process = (0,)
         for name in OWN_PROCESS:
-            yield name, _only(0, (0,), errno.EPERM)
+            yield name, _only(_FIRST, this_process, errno.EPERM)
         for name in OWN_PROCESS_SECOND:
-            yield name, _only(1, (0,), errno.EPERM)
+            yield name, _only(_SECOND, this_process, errno.EPERM)
 
 
 def _sockets(network: Network) -> list[Instruction]:

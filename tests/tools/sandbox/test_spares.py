@@ -1,6 +1,7 @@
 """Helpers that are started ahead of time: each command brings all of its own, and they end."""
 
 import contextlib
+import marshal
 import os
 import secrets
 import signal
@@ -39,6 +40,25 @@ with box.enter(Program(["true"], profile.cwd), profile) as program:
     capture(program, 60)
 print("ended", flush=True)
 sys.stdin.read()
+"""
+
+_SURROUNDINGS = {"new_root": "/", "shared_memory": 0, "processes": None}
+_KILLS_REAPER = """
+import os, signal, sys, time
+from shepherd.tools.sandbox.inside import enclose, native
+
+control_process = native.control_process
+
+def control_orphan(option, first=0, second=0):
+    if option == native.PR_SET_PDEATHSIG:
+        reaper = os.getppid()
+        os.kill(reaper, signal.SIGKILL)
+        while os.getppid() == reaper:
+            time.sleep(0.01)
+    control_process(option, first, second)
+
+native.control_process = control_orphan
+enclose.enclose(int(sys.argv[1]), bare=True, network=False)
 """
 
 
@@ -241,3 +261,17 @@ def test_nothing_runs_without_its_control_groups(
         _run(box, profile, Program(["touch", "src/made"], profile.cwd))
 
     assert not (profile.root / "src" / "made").exists()
+
+
+def test_a_command_ends_with_a_reaper_that_was_killed_at_once() -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs, helper_module.memory_file(marshal.dumps((_SURROUNDINGS, []))) as values:
+            socket.send_fds(ours, [b"!"], [values])
+            channel = theirs.fileno()
+            argv = [sys.executable, "-c", _KILLS_REAPER, str(channel)]
+            reaper = subprocess.Popen(argv, pass_fds=[channel])
+        assert reaper.wait(PATIENCE) == -signal.SIGKILL
+        ours.settimeout(PATIENCE)
+        assert b"child-pid" in ours.recv(1000)
+        assert ours.recv(1000) == b""  # no process waits for orders any more

@@ -56,7 +56,6 @@ class Box(Protocol):
 
 
 _MAX_NAMES = 1000
-
 _MAX_ENTRIES = 2000
 _MAX_NAMED = 3
 _CACHES = re.compile(
@@ -93,7 +92,7 @@ def _restore(place: Path, directory: int, target: Path | None, report: Report) -
     """Make `place` the link to `target` that it was, or nothing if there was none."""
     kind = _kind(place.name, directory)
     if kind == stat.S_IFLNK and os.readlink(place.name, dir_fd=directory) == str(target):
-        return
+        return  # still the link that it was
     if kind is not None:
         _move_aside(place, directory, report)
     if target is not None:
@@ -109,6 +108,7 @@ def _kind(name: str, directory: int) -> int | None:
 
 
 def _move_aside(place: Path, directory: int, report: Report) -> None:
+    """Rename a created file to `NAME.refused-1` or the next free name, and report it."""
     names = (f"{place.name}.refused-{n}" for n in range(1, _MAX_NAMES))
     aside = next(name for name in names if _kind(name, directory) is None)
     os.rename(place.name, aside, src_dir_fd=directory, dst_dir_fd=directory)
@@ -140,7 +140,7 @@ def _files(place: Path, visible_path: Path) -> Iterator[str]:
         count += len(result)
         for entry in result:
             if directory == str(place) and _CACHES.fullmatch(entry.name):
-                continue
+                continue  # nobody misses it
             if entry.is_dir(follow_symlinks=False):
                 pending.append(entry.path)
             elif entry.is_file(follow_symlinks=False) and entry.stat().st_size:
@@ -173,7 +173,7 @@ class Spares:
                 self._making.start()
 
     def _make(self, kind: HelperKind) -> None:
-        """Start a helper, in a thread of its own."""
+        """Start a helper: the thread `helper`, which ends when it is started."""
         with suppress(OSError, ToolError):  # the next command reports it
             helper = Helper(kind)
             with self._lock:
@@ -188,12 +188,13 @@ class Spares:
         with self._lock:
             helper = self._ready.pop() if self._ready else None
         if helper is None or (helper.kind == kind and helper.is_alive()):
-            return helper
+            return helper  # None: the caller starts one
         helper.close()
         return None
 
 
 def _close(helpers: list[Helper]) -> None:
+    """End the helpers that still wait."""
     while helpers:
         helpers.pop().close()
 

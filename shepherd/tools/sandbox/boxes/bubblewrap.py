@@ -10,8 +10,8 @@ from shepherd.own_programs import own_program
 from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.boxes.box import Report, Spares, ignore_refusals, preparation
 from shepherd.tools.sandbox.helpers import HelperKind, helper_argv, payload
+from shepherd.tools.sandbox.inside.enclose import finish_nested
 from shepherd.tools.sandbox.inside.namespaces import kernel_files
-from shepherd.tools.sandbox.inside.nest import finish
 from shepherd.tools.sandbox.inside.orders import launch
 from shepherd.tools.sandbox.profile import SHARED_MEMORY, Profile, resource_limits
 from shepherd.tools.sandbox.seccomp import FilterOptions, Network, filter_for_this_machine
@@ -61,7 +61,7 @@ class Bubblewrap:
             if len(words) > _MAX_ARGUMENTS:
                 raise ToolError("there are too many protected or secret files for the sandbox")
             arguments = prepared.send("\0".join(words).encode())
-            start = helper_argv(finish, starter)
+            start = helper_argv(finish_nested, starter)
             command = [executable, "--args", str(arguments), "--", *start]
             yield prepared.order(program, {"command": command, "environment": environment})
 
@@ -76,26 +76,30 @@ def _split(visible: Iterable[Mount], tops: Collection[Path]) -> tuple[list[Mount
             inner.append(mount)
             continue
         outer.append(mount)
+        # what another boxed command could exchange for a link lies below such a mount
         if mount.target in tops and mount.source == mount.target:
             writable.append(mount.target)
     return outer, inner
 
 
 def _inner(mount: Mount, private: PrivateFiles) -> tuple[int, str, str]:
+    """Kind, target and source of a mount, by its names in bubblewrap's file system."""
     masks = {private.empty_file: _EMPTY_FILE, private.empty_directory: _EMPTY_DIRECTORY}
     return int(mount.kind), str(mount.target), masks.get(mount.source, str(mount.source))
 
 
 def _namespaces(profile: Profile) -> Iterator[str]:
+    """The words for new namespaces, and for the rights of their root."""
     yield from ("--unshare-all", "--die-with-parent", "--uid", "0", "--gid", "0")
     yield from ("--cap-drop", "ALL")
-    # for `inside.nest`, which mounts, and then leaves the root of this namespace
+    # for `finish_nested`, which mounts, and then leaves the root of this namespace
     yield from ("--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETFCAP")
     if profile.network:
         yield "--share-net"
 
 
 def _places(visible: Iterable[Mount], private: PrivateFiles) -> Iterator[str]:
+    """The words for the file system; what bubblewrap itself has made is read-only at the end."""
     yield from ("--proc", "/proc", "--dev", "/dev")
     for path in kernel_files():
         yield from ("--ro-bind", path, path)

@@ -59,9 +59,11 @@ def bare_rights(
 def _grants(
     path: str, right: int, protected_names: AbstractSet[str], hidden_names: AbstractSet[str]
 ) -> Iterator[tuple[str, int]]:
+    """The rights on a path, or on what is in it if something there has other rights."""
     if path in hidden_names:
         return
     right = native.READ if path in protected_names else right
+    # where everything can only be read, a protected path has no other rights
     special = hidden_names if right == native.READ else hidden_names | protected_names
     prefix = f"{path}/"
     below = {other for other in special if other.startswith(prefix)}
@@ -79,6 +81,8 @@ def _grants(
 
 
 class _Enclosure(ABC):
+    """A box whose helper becomes the command by itself; `_bare` means without namespaces."""
+
     name: str
     _bare: bool
 
@@ -108,15 +112,18 @@ class _Enclosure(ABC):
     @abstractmethod
     def _environment(
         self, program: Program, profile: Profile, private: PrivateFiles
-    ) -> Mapping[str, str]: ...
+    ) -> Mapping[str, str]:
+        """The variables of the command."""
 
     @abstractmethod
     def _orders(
         self, profile: Profile, private: PrivateFiles, environment: Mapping[str, str]
-    ) -> dict[str, object]: ...
+    ) -> dict[str, object]:
+        """The orders that are this box's own; raises ToolError if it can't enforce the profile."""
 
 
 def _surroundings(profile: Profile, private: PrivateFiles) -> dict[str, object]:
+    """What a helper does before it has its orders; see `Surroundings`."""
     return {
         "new_root": str(private.new_root),
         "shared_memory": SHARED_MEMORY,
@@ -157,6 +164,7 @@ class BareLandlock(_Enclosure):
         self, program: Program, profile: Profile, private: PrivateFiles
     ) -> Mapping[str, str]:
         environment = boxed_environment(program.environment, str(private.temp))
+        # without mounts, the real home can't be replaced: HOME names another that links to tools
         for tool in home_tools(profile):
             link = private.home / tool.relative_to(profile.home)
             link.parent.mkdir(parents=True, exist_ok=True)
@@ -173,6 +181,7 @@ class BareLandlock(_Enclosure):
         visible = layout.visible_mounts(profile, private, environment)
         layout.check_cwd(profile, visible)
         network = Network.INTERNET if profile.network else Network.NONE
+        # where Landlock does not confine signals, the filter refuses them
         options = FilterOptions(network, bare=True, signals=abi >= _SIGNALS)
         return {
             "rights": bare_rights(

@@ -79,6 +79,7 @@ def sandbox_profile(profile: Profile, temp: Path, tools: Iterable[Path]) -> str:
     own = [root, *map(real, profile.writable)]
     writable = [temp] if profile.read_only else [*own, temp]
     readable = [*map(Path, _SYSTEM), *tools, *own, *map(real, profile.readable)]
+    # a protected link itself must stay, and so must its target
     kept = [real(path.parent) / path.name for path in profile.protected]
     kept += [real(path) for path in profile.protected]
     hidden = [real(path) for path in (*profile.hidden, *map(Path, SYSTEM_SECRETS))]
@@ -96,6 +97,7 @@ def sandbox_profile(profile: Profile, temp: Path, tools: Iterable[Path]) -> str:
 
 
 def _rules(action: str, operations: str, form: str, paths: Iterable[Path]) -> str:
+    """`(deny file-write* (subpath "/a") (subpath "/b"))`; "" without paths."""
     names = dict.fromkeys(f"({form} {quoted(str(path))})" for path in paths)
     return f"({action} {operations} {' '.join(names)})" if names else ""
 
@@ -118,5 +120,6 @@ def _between(tops: Iterable[Path], paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def _ulimits(limits: Limits) -> str:
-    known = ((_ULIMITS.get(name), number) for name, number in resource_limits(limits))
-    return "".join(f"ulimit -{letter} {number} 2>/dev/null; " for letter, number in known if letter)
+    """The commands of a shell that set the limits; one that can't be set is left out."""
+    known = {n: number for n, number in resource_limits(limits) if n in _ULIMITS}
+    return "".join(f"ulimit -{_ULIMITS[n]} {known[n]} 2>/dev/null; " for n in known)

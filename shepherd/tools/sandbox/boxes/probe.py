@@ -82,6 +82,7 @@ class _Canaries(Struct, frozen=True):
         return Profile(self.root, self.root, Path.home(), (protected,), (hidden,))
 
     def program(self) -> Program:
+        """The attack, with the paths and the port that it tries."""
         paths = [
             self.base / "outside",
             *(self.root / n for n in ("secret", "protected", "work/made")),
@@ -92,6 +93,7 @@ class _Canaries(Struct, frozen=True):
         return Program(argv, self.root)
 
     def failures(self, output: str) -> Iterator[str]:
+        """What the attack could do that it must not, and what it could not do that it must."""
         if (self.base / "outside").read_text("utf-8") != "kept":
             yield "a file outside of the working directory was written"
         if (self.root / "protected").read_text("utf-8") != "kept":
@@ -119,6 +121,7 @@ def probe(box: Box) -> Attempt:
 
 
 def _attack(box: Box) -> tuple[list[str], str]:
+    """Run the attack; what is wrong with the box, and what the program wrote to stderr."""
     with ExitStack() as resources:
         base = resources.enter_context(tempfile.TemporaryDirectory(prefix="shepherd-probe-"))
         canaries = _Canaries(
@@ -134,6 +137,7 @@ def _attack(box: Box) -> tuple[list[str], str]:
 
 
 def _prepare(canaries: _Canaries) -> None:
+    """Make the files and sockets that the attack looks for."""
     (canaries.root / "work").mkdir(parents=True)
     (canaries.base / "outside").write_text("kept", "utf-8")
     (canaries.root / "protected").write_text("kept", "utf-8")
@@ -141,10 +145,11 @@ def _prepare(canaries: _Canaries) -> None:
     canaries.unix.bind(str(canaries.base / "outside.socket"))
     canaries.unix.listen()
     for listener in (canaries.tcp, canaries.unix):
-        listener.setblocking(False)
+        listener.setblocking(False)  # see `_reached`
 
 
 def _reached(listener: socket.socket) -> bool:
+    """Whether somebody has connected to the socket."""
     try:
         connection, _address = listener.accept()
     except BlockingIOError:
@@ -154,6 +159,7 @@ def _reached(listener: socket.socket) -> bool:
 
 
 def _advice(name: str) -> str:
+    """What the user can do so that a box works; "" if there is nothing."""
     if name == "bubblewrap":
         return "install bubblewrap (Debian, Ubuntu, Fedora: the package bubblewrap)"
     if name == "landlock":

@@ -1,10 +1,10 @@
-"""Encloses a command by namespaces, Landlock and seccomp."""
+"""The last steps of a command in a box, by which it is enclosed and then started."""
 
 import os
 import time
 
 from shepherd.tools.sandbox.inside import native
-from shepherd.tools.sandbox.inside.namespaces import Root, separate
+from shepherd.tools.sandbox.inside.namespaces import Mounts, Root, add_mounts, leave_owner, separate
 from shepherd.tools.sandbox.inside.native import restrict
 from shepherd.tools.sandbox.inside.orders import (
     SETUP_FAILED,
@@ -22,7 +22,8 @@ from shepherd.tools.sandbox.inside.orders import (
 def enclose(channel: int, *, bare: bool, network: bool) -> None:
     """Become a command in three steps: at the start, before a command, and with its orders.
 
-    `bare` means without namespaces. Ends like the command; does not return.
+    Uses namespaces, Landlock and seccomp; with `bare`, no namespaces. Ends like the command; does
+    not return.
     """
     try:
         if bare:
@@ -30,11 +31,57 @@ def enclose(channel: int, *, bare: bool, network: bool) -> None:
         else:
             _run_separate(channel, network=network)
     except OSError as error:
-        step = error.filename or "a step"
-        stop(f"the sandbox can't be set up: {step}: {error.strerror}", SETUP_FAILED)
+        _stop_setup(error)
+
+
+class NestedSteps:
+    """What is still to do in bubblewrap; `user` and `group` are those of the command."""
+
+    def __init__(self, **values: object) -> None:
+        self.__dict__.update(values)
+
+    mounts: Mounts
+    cwd: str
+    user: int
+    group: int
+    filter: bytes
+    limits: dict[str, int]
+    command: list[str]
+
+
+def finish_nested(**values: object) -> None:
+    """Become the command; begins in bubblewrap, as the root of its user namespace.
+
+    bubblewrap mounts by path, and follows links. Below a directory that another boxed command can
+    write, links may appear at any time, so those mounts are made here.
+    """
+    steps = NestedSteps(**values)
+    try:
+        # in bubblewrap's own namespace, because the command can look through its first process
+        add_mounts(steps.mounts)
+        os.chdir(steps.cwd)
+        leave_owner(steps.user, steps.group)
+        native.limit_capabilities()
+        native.drop_capabilities()
+        native.set_filter(steps.filter)
+    except OSError as error:
+        _stop_setup(error)
+    set_limits(steps.limits)
+    become(steps.command)
+
+
+def _stop_setup(error: OSError) -> None:
+    """End this process, because a step failed without which the command must not run."""
+    step = error.filename or "a step"
+    stop(f"the sandbox can't be set up: {step}: {error.strerror}", SETUP_FAILED)
 
 
 def _run_separate(channel: int, *, network: bool) -> None:
+    """Become the command in new namespaces, as the grandchild of this process.
+
+    The child is the first process of the namespace: all others end with it. A process gets a new
+    namespace of processes only by a fork, and the first one must stay to reap the others.
+    """
     separate(network=network)
     native.limit_capabilities()
     surroundings = receive_surroundings(channel)
@@ -59,17 +106,21 @@ def _run_separate(channel: int, *, network: bool) -> None:
 
 
 def _run_bare(channel: int, *, network: bool) -> None:
+    """Become the command as the child of this process, which ends all that it leaves behind."""
     native.limit_capabilities()
     native.control_process(native.PR_SET_CHILD_SUBREAPER, 1)
     receive_surroundings(channel)
     native.control_process(native.PR_SET_DUMPABLE, 0)
-    tasks = running_tasks()
+    tasks = running_tasks()  # the limit of processes counts those outside of the box, too
     report_process(channel, os.getpid())
+    reaper = os.getpid()
     child = os.fork()
     if child:
         close_others()
         exit_like(Reaper(child).finish())
     native.control_process(native.PR_SET_PDEATHSIG, signals.SIGKILL)
+    if os.getppid() != reaper:  # it died before the signal was set, so that none will come
+        os._exit(SETUP_FAILED)
     orders = receive(channel)
     if "NPROC" in orders.limits:
         orders.limits["NPROC"] += tasks
@@ -77,6 +128,10 @@ def _run_bare(channel: int, *, network: bool) -> None:
 
 
 def _confine(orders: Orders, *, tcp: bool) -> None:
+    """Give up all rights that the command must not have, and become it.
+
+    Without new privileges, Landlock and the filter need no capabilities, so these can go before.
+    """
     os.chdir(orders.cwd)
     close_others(orders.pass_fds)
     native.control_process(native.PR_SET_NO_NEW_PRIVS, 1)
@@ -87,6 +142,7 @@ def _confine(orders: Orders, *, tcp: bool) -> None:
     become(orders.command, orders.environment)
 
 
+_THREADS = 17  # the place of a process's number of threads among `_status`
 _GRACE = 0.7  # less than the time after which the caller kills this process
 _RETRY_DELAY = 0.01
 _EVENTS = (signals.SIGCHLD, signals.SIGTERM)
@@ -95,7 +151,7 @@ _EVENTS = (signals.SIGCHLD, signals.SIGTERM)
 def exit_like(status: int) -> None:
     """End this process with another's wait status."""
     code = os.waitstatus_to_exitcode(status)
-    os._exit(code if code >= 0 else 128 - code)
+    os._exit(code if code >= 0 else 128 - code)  # as a shell reports the end by a signal
 
 
 def wait_for(child: int) -> int:
@@ -128,9 +184,10 @@ class Reaper:
             if remaining is not None and remaining <= 0:
                 break
             self._await_event(remaining)
-        while self._bury():
+        while self._bury():  # killing takes several rounds, as processes may fork meanwhile
             signal_all(signals.SIGKILL)
             self._await_event(_RETRY_DELAY)
+        # a wait status that is a signal's number stands for the end by this signal
         return int(signals.SIGKILL) if self._status is None else self._status
 
     def _bury(self) -> bool:
@@ -174,15 +231,16 @@ def descendants() -> list[int]:
             if parent is not None:
                 parents[int(name)] = parent
     below = {os.getpid()}
-    grown = True
-    while grown:
-        more = {process for process, parent in parents.items() if parent in below} - below
-        grown = bool(more)
-        below |= more
+    generation = below
+    while generation:
+        children = {process for process, parent in parents.items() if parent in below}
+        generation = children - below
+        below = below | generation
     return sorted(below - {os.getpid()})
 
 
 def _living_parent(name: str) -> int | None:
+    """The parent of a process, None if it has ended; its fields are the state and the parent."""
     fields = _status(name)
     return int(fields[1]) if fields else None
 
@@ -197,7 +255,7 @@ def running_tasks() -> int:
             except OSError:
                 continue
             fields = _status(name) if mine else []
-            count += int(fields[17]) if fields else 0
+            count += int(fields[_THREADS]) if fields else 0
     return count
 
 

@@ -46,9 +46,12 @@ def leave_owner(user: int, group: int) -> None:
 
 
 def _map_user(inner: tuple[int, int], outer: tuple[int, int]) -> None:
+    """Let one user and group inside of a new user namespace stand for one outside."""
+    # without this, a user without capabilities may not map a group
     _write("/proc/self/setgroups", "deny")
-    _write("/proc/self/uid_map", f"{inner[0]} {outer[0]} 1")
-    _write("/proc/self/gid_map", f"{inner[1]} {outer[1]} 1")
+    (user, group), (outer_user, outer_group) = inner, outer
+    _write("/proc/self/uid_map", f"{user} {outer_user} 1")
+    _write("/proc/self/gid_map", f"{group} {outer_group} 1")
 
 
 def _write(path: str, text: str) -> None:
@@ -64,8 +67,8 @@ def _limit_processes(processes: str, number: int) -> None:
 
     Before Linux 6.14 that limit belongs to the whole system, and must not be changed.
     """
-    release = os.uname().release.split(".")
-    if (int(release[0]), int(release[1].partition("-")[0])) >= (6, 14):
+    major, minor, *_ = os.uname().release.split(".")
+    if (int(major), int(minor.partition("-")[0])) >= (6, 14):
         _write(processes + "/sys/kernel/pid_max", str(number + _RESERVED_NUMBERS))
 
 
@@ -108,7 +111,8 @@ def add_mounts(mounts: Mounts, base: str = "") -> None:
         if kind == _LINK:
             os.symlink(source, base + target)
         else:
-            _bind(source, base + target, native.ATTR_RDONLY if kind == _READ else 0)
+            writes = native.ATTR_RDONLY if kind == _READ else 0
+            _bind(source, base + target, native.ATTR_NODEV | writes)
 
 
 def kernel_files(processes: str = "/proc") -> list[str]:
@@ -121,10 +125,11 @@ def kernel_files(processes: str = "/proc") -> list[str]:
 
 
 def _changes_system(mode: int) -> bool:
+    """Whether a file in /proc can be written, or is a directory that may hold such files."""
     return stat.S_ISDIR(mode) or (stat.S_ISREG(mode) and bool(mode & 0o222))
 
 
-def _bind(source: str, place: str, attributes: int, more: int = native.ATTR_NODEV) -> None:
+def _bind(source: str, place: str, attributes: int) -> None:
     """Show `source` at `place`, too, which is made if it is missing.
 
     Another boxed command may exchange a directory for a link meanwhile. So both paths are opened
@@ -134,7 +139,7 @@ def _bind(source: str, place: str, attributes: int, more: int = native.ATTR_NODE
     try:
         target = _opened_place(origin, place)
         try:
-            native.bind(origin, target, attributes | native.ATTR_NOSUID | more)
+            native.bind(origin, target, attributes | native.ATTR_NOSUID)
         finally:
             os.close(target)
     finally:
@@ -159,6 +164,7 @@ def _opened_place(origin: int, place: str) -> int:
 
 
 def _made_directory(path: str) -> int:
+    """A descriptor for a directory, which is made with those above it if it is missing."""
     try:
         return native.open_exact(path)
     except FileNotFoundError:
@@ -172,19 +178,21 @@ def _made_directory(path: str) -> int:
 
 
 def _mount_processes(place: str, processes: int | None) -> None:
+    """Mount the /proc of this namespace at `place`, in which nothing of the system can change."""
     os.mkdir(place)
     native.mount("proc", place, "proc", _QUIET | native.MS_NOEXEC)
     if processes is not None:
         _limit_processes(place, processes)
     for path in kernel_files(place):
-        _bind(path, path, native.ATTR_RDONLY)
+        _bind(path, path, native.ATTR_NODEV | native.ATTR_RDONLY)
 
 
 def _mount_devices(place: str, shared_memory: int) -> None:
+    """Mount a /dev at `place` with harmless devices, own terminals and own shared memory."""
     os.mkdir(place)
     native.mount("tmpfs", place, "tmpfs", native.MS_NOSUID, "mode=755,size=1m")
     for name in _DEVICES:
-        _bind(f"/dev/{name}", f"{place}/{name}", 0, 0)
+        _bind(f"/dev/{name}", f"{place}/{name}", 0)  # without NODEV: a device must work there
     for name, source in _DEVICE_LINKS.items():
         os.symlink(source, f"{place}/{name}")
     for name in ("pts", "shm"):
@@ -199,6 +207,7 @@ def _raise_loopback() -> None:
     """Bring up `lo` in a new network. Raises OSError."""
     plug = sockets.socket(sockets.AF_INET, sockets.SOCK_DGRAM)
     try:
+        # struct ifreq: a name of 16 bytes, then a union of which the flags are the beginning
         request = b"lo".ljust(16, b"\0") + _IFF_UP_RUNNING.to_bytes(2, sys.byteorder)
         fcntl.ioctl(plug.fileno(), _SIOCSIFFLAGS, request.ljust(ctypes.sizeof(ctypes.c_long) * 5))
     finally:

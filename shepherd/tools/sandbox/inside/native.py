@@ -47,6 +47,7 @@ _OF_A_FILE = EXECUTE | WRITE_FILE | READ_FILE | 0x4000 | 0x8000
 
 
 def _check(result: int, step: str) -> int:
+    """The result of a call; raises OSError, whose `filename` is the step, if it failed."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), step)
@@ -111,6 +112,7 @@ def set_mount(target: str, attributes: int) -> None:
 def enter_root(target: str) -> None:
     """Make a mount the root of this namespace, and unmount the old root. Raises OSError."""
     os.chdir(target)
+    # with the same directory twice, the old root lies over the new one, and can be unmounted
     call(_PIVOT_ROOT[os.uname().machine], b".", b".")
     _check(_libc.umount2(b".", MNT_DETACH), "unmounting the old root")
     os.chdir("/")
@@ -125,8 +127,9 @@ def limit_capabilities() -> None:
 
 def drop_capabilities() -> None:
     """Drop all capabilities. Raises OSError."""
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    none = (ctypes.c_uint32 * 6)()
+    this_process = 0
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, this_process)
+    none = (ctypes.c_uint32 * 6)()  # effective, permitted and inheritable ones, 64 bits each
     _check(_libc.capset(header, none), "capset")
 
 
@@ -134,6 +137,7 @@ def set_filter(program: bytes) -> None:
     """Install a seccomp filter; needs PR_SET_NO_NEW_PRIVS. Raises OSError."""
     code = ctypes.create_string_buffer(program, len(program))
     pointer = ctypes.addressof(code).to_bytes(8, "little")
+    # struct sock_fprog: the number of instructions of 8 bytes, and a pointer at its next multiple
     header = (len(program) // 8).to_bytes(2, "little") + bytes(6) + pointer
     block = ctypes.create_string_buffer(header, 16)
     control_process(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.addressof(block))
@@ -157,9 +161,12 @@ def restrict(rights: list[tuple[str, int]], *, tcp: bool) -> None:
     """
     abi = version()
     handled = _FILE_RIGHTS[min(abi, 5)]
-    network = _TCP if abi >= 4 and not tcp else 0
-    attributes = [handled, network, _SCOPES if abi >= 6 else 0]
-    words = attributes[: 1 if abi < 4 else 2 if abi < 6 else 3]
+    # struct landlock_ruleset_attr grows with the kernel, which refuses words that it does not know
+    words = [handled]
+    if abi >= 4:
+        words.append(0 if tcp else _TCP)
+    if abi >= 6:
+        words.append(_SCOPES)
     block = b"".join(word.to_bytes(8, "little") for word in words)
     ruleset = call(_CREATE, block, 8 * len(words), 0)
     for path, allowed in rights:
@@ -169,6 +176,7 @@ def restrict(rights: list[tuple[str, int]], *, tcp: bool) -> None:
 
 
 def _allow(ruleset: int, path: str, allowed: int) -> None:
+    """Add a rule for a path; one that does not exist, or has a link in it, stays refused."""
     try:
         descriptor = open_exact(path)
     except OSError as error:
@@ -176,7 +184,7 @@ def _allow(ruleset: int, path: str, allowed: int) -> None:
             return
         raise
     if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
-        allowed &= _OF_A_FILE
+        allowed &= _OF_A_FILE  # the kernel refuses rights that only directories have
     rule = allowed.to_bytes(8, "little") + descriptor.to_bytes(4, "little")
     call(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0)
     os.close(descriptor)

@@ -77,21 +77,23 @@ def launch(channel: int) -> None:
 
 def _message(channel: int) -> tuple[dict[str, object], list[int], list[int]]:
     """Values, the numbers that the caller chose, and the descriptors that get them."""
-    for number in (signals.SIGINT, signals.SIGTERM):
+    for number in (signals.SIGINT, signals.SIGTERM):  # Shepherd ends a helper by its channel
         signals.signal(number, signals.SIG_IGN)
     plug = sockets.socket(fileno=channel)
     space = sockets.CMSG_SPACE(4 * _MAX_DESCRIPTORS)
     data, ancillary, _flags, _address = plug.recvmsg(1, space)
     plug.detach()
-    if not data:
+    if not data:  # the caller has closed it
         os._exit(0)
-    received = _numbers(ancillary[0][2])
-    with open(received[0], "rb", buffering=0) as content:
+    _level, _kind, packed = ancillary[0]
+    memory_file, *descriptors = _numbers(packed)
+    with open(memory_file, "rb", buffering=0) as content:
         values, targets = marshal.loads(content.read())
-    return values, targets, received[1:]
+    return values, targets, descriptors
 
 
 def _numbers(packed: bytes) -> list[int]:
+    """The descriptors of a message, each an integer of four bytes."""
     starts = range(0, len(packed), 4)
     return [int.from_bytes(packed[start : start + 4], sys.byteorder) for start in starts]
 
@@ -112,7 +114,7 @@ def close_others(keep: tuple[int, ...] = ()) -> None:
     for descriptor in sorted(d for d in keep if d >= _STANDARD):
         os.closerange(border, descriptor)
         border = descriptor + 1
-    os.closerange(border, max(border, 1 << 20))
+    os.closerange(border, max(border, 1 << 20))  # no process has more descriptors
 
 
 def set_limits(limits: dict[str, int]) -> None:
@@ -120,6 +122,7 @@ def set_limits(limits: dict[str, int]) -> None:
     for name, number in limits.items():
         kind: int = getattr(resource, f"RLIMIT_{name}")
         _soft, hard = resource.getrlimit(kind)
+        # RLIM_INFINITY is -1, which `min` would take for the lowest limit
         bound = number if hard == resource.RLIM_INFINITY else min(number, hard)
         resource.setrlimit(kind, (bound, bound))
     try:
@@ -134,9 +137,9 @@ def become(command: list[str], environment: dict[str, str] | None = None) -> Non
 
     `environment` defaults to that of this process.
     """
-    for number in (signals.SIGTERM, signals.SIGINT, signals.SIGHUP, signals.SIGPIPE):
+    ignored_by_python = (signals.SIGPIPE, signals.SIGXFSZ)  # `exec` would keep them ignored
+    for number in (signals.SIGTERM, signals.SIGINT, signals.SIGHUP, *ignored_by_python):
         signals.signal(number, signals.SIG_DFL)
-    signals.signal(signals.SIGXFSZ, signals.SIG_DFL)
     try:
         os.execvpe(command[0], command, os.environ if environment is None else environment)
     except FileNotFoundError:

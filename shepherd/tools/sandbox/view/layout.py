@@ -123,9 +123,10 @@ def hidden_paths(profile: Profile) -> list[Path]:
 
 
 def _system(profile: Profile) -> Iterator[Mount]:
+    """The mounts of the system, and of the file behind /etc/resolv.conf if there is a network."""
     for name in SYSTEM:
         path = Path(name)
-        if path.is_symlink() and len(path.parts) == 2:
+        if path.is_symlink() and len(path.parts) == 2:  # such as /bin, which is a link to usr/bin
             yield Mount(MountKind.LINK, path, path.readlink())
         elif path.exists():
             yield Mount(MountKind.READ, path, real(path))
@@ -145,6 +146,7 @@ def _visible(profile: Profile, environment: Mapping[str, str]) -> list[Mount]:
 
 
 def _is_visible(path: Path, visible: Sequence[Mount]) -> bool:
+    """Whether the command would see the real file at this path."""
     # later mounts cover earlier ones
     last = next((mount for mount in reversed(visible) if is_below(path, mount.target)), None)
     return last is not None and last.source == last.target
@@ -163,13 +165,15 @@ def _pinned(tops: Iterable[Path], paths: Iterable[Path]) -> set[Path]:
 
 
 def _outermost(paths: Iterable[Path]) -> list[Path]:
+    """The paths that do not lie below others of them; nothing can be mounted below a mask."""
     outer: list[Path] = []
-    for path in sorted(paths):
+    for path in sorted(paths):  # a directory comes before what is in it
         if not any(is_below(path, other) for other in outer):
             outer.append(path)
     return outer
 
 
 def _mask(path: Path, private: PrivateFiles) -> Mount:
+    """An empty file or directory over a hidden path."""
     empty = private.empty_directory if path.is_dir() else private.empty_file
     return Mount(MountKind.READ, path, empty)

@@ -56,6 +56,7 @@ def remove_stale() -> None:
         with contextlib.suppress(OSError):
             if base.lstat().st_uid == os.getuid():
                 with (base / _LOCK).open("r+b") as lock:
+                    # raises an error if a session that is alive holds it
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     remove_tree(base)
 
@@ -97,8 +98,8 @@ def remove_tree(base: Path) -> None:
         return
 
 
-def _open_up(base: Path, function: Callable[..., object], path: str, _error: object) -> None:
-    """Try again after adding the missing permissions.
+def _open_up(base: Path, _function: Callable[..., object], path: str, _error: object) -> None:
+    """Remove `path`, which could not be removed, after adding the missing permissions.
 
     If another process has removed `base`, the error is that of `base` itself, whose parent belongs
     to everybody.
@@ -111,7 +112,6 @@ def _open_up(base: Path, function: Callable[..., object], path: str, _error: obj
         return
     if Path(path).is_symlink() or Path(path).exists():
         Path(path).unlink()
-    _ = function
 
 
 _SOCKETS_NAMES = """

@@ -96,7 +96,7 @@ def _named(root: Path, environment: Mapping[str, str]) -> Iterator[Path]:
     ]
     for name in dict.fromkeys(names):
         if not name.startswith("/") or name in _PLAIN or not os.access(name, os.F_OK):
-            continue
+            continue  # not a path, of the system, or not there
         path = real(Path(name))
         if not is_below(path, root):
             yield path
@@ -140,6 +140,7 @@ def _worktree(root: Path) -> Iterator[Path]:
 
 
 def _line(path: Path) -> str:
+    """The first line of a file; "" if it is none, or can't be read."""
     if not path.is_file():
         return ""
     try:

@@ -87,6 +87,7 @@ class TreeScanner:
         return shielded
 
     def _directory(self, path: str) -> _Directory:
+        """The content of a directory, as it was read before if nothing in it has changed."""
         try:
             changed = os.lstat(path).st_ctime_ns
             known = self._known.get(path)
@@ -100,6 +101,7 @@ class TreeScanner:
             return _Directory(-1)  # deleted, or unreadable for Shepherd and so for commands
 
     def _read(self, entries: Iterable[os.DirEntry[str]], changed: int) -> _Directory:
+        """The directory with these entries; nothing below a hidden or a skipped one is scanned."""
         count = 0
         below: list[str] = []
         hidden: list[str] = []
@@ -148,6 +150,7 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def _files(path: Path) -> Iterator[Path]:
+    """The file at a path, or all below it."""
     if not path.is_dir():
         yield path
         return
@@ -157,12 +160,13 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _walk(tops: Iterable[Path]) -> Iterator[os.DirEntry[str]]:
+    """The files below the directories; raises ToolError if they are too many."""
     pending, count = [str(top) for top in tops], 0
     while pending:
         try:
             entries = os.scandir(pending.pop())
         except OSError:
-            continue
+            continue  # a command can't read it either
         with entries:
             for entry in entries:
                 count += 1
