@@ -100,10 +100,10 @@ def join_cut(head: bytes, tail: bytes, missing: int, spilled: Path) -> str:
 
 
 def new_spill_file(spill_dir: Path) -> tuple[int, Path]:
-    """A new file that only the user can read, opened for writing: descriptor and path."""
+    """A new file that only the user can read, opened for reading and writing."""
     spill_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = spill_dir / f"output-{os.urandom(6).hex()}.txt"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.open(path, flags, 0o600), path
 
 

@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from shepherd.tools.text import one_line, pluralize
 
@@ -12,8 +13,10 @@ EXTRA_WORK = 2_000_000
 WORK_PER_LINE = 40
 """The budget of steps; when it is used up, the rest of the lines counts as replaced."""
 
-Block = tuple[int, int, int]
+Block: TypeAlias = tuple[int, int, int]
 """The start of the common lines in the first and in the second text, and their number."""
+_Chain: TypeAlias = "tuple[Block, _Chain] | None"
+"""A block and those before it: sequences with the same beginning share it."""
 _Region = tuple[int, int, int, int]
 """The start and end line in the first text, then those in the second: `i, i_end, j, j_end`."""
 
@@ -51,8 +54,8 @@ class _Matcher:
             if i == i_end or j == j_end or self._work_left < 0:
                 continue  # nothing is left to match, or there is no time for it
             anchors = self._anchors(region)
-            for x, y in anchors:  # each one splits off the region before it
-                yield x, y, 1
+            for x, y, length in anchors:  # each one splits off the region before it
+                yield x, y, length
                 regions.append((i, x, j, y))
                 i, j = x + 1, y + 1
             if anchors:
@@ -73,17 +76,17 @@ class _Matcher:
         middle = (i + start, i_end - end, j + start, j_end - end)
         return middle, (i, j, start), (i_end - end, j_end - end, end)
 
-    def _anchors(self, region: _Region) -> list[tuple[int, int]]:
+    def _anchors(self, region: _Region) -> list[Block]:
         """The most lines that are unique on both sides and keep their order."""
         i, i_end, j, j_end = region
         old_counts, new_counts = Counter(self._a[i:i_end]), Counter(self._b[j:j_end])
         new_places = {self._b[y]: y for y in range(j, j_end) if new_counts[self._b[y]] == 1}
-        pairs = [
-            (x, new_places[self._a[x]])
+        lines = [
+            (x, new_places[self._a[x]], 1)
             for x in range(i, i_end)
             if old_counts[self._a[x]] == 1 and self._a[x] in new_places
         ]
-        return _increasing(pairs)
+        return _increasing(lines)
 
     def _shortest(self, region: _Region) -> list[Block]:
         """The matches of a shortest edit script (Myers, 1986); none if it is too long.
@@ -93,73 +96,50 @@ class _Matcher:
         """
         i, i_end, j, j_end = region
         a, b = self._a[i:i_end], self._b[j:j_end]
-        reached = {1: 0}  # as if an insertion above the grid led to its corner
-        history: list[dict[int, int]] = []
+        reached: dict[int, int] = {1: 0}  # as if an insertion above the grid led to its corner
+        matches: dict[int, _Chain] = {1: None}  # on the way to each reached place
         for edits in range(MAX_EDITS):
-            history.append(dict(reached))
             self._work_left -= edits
             if self._work_left < 0:
                 return []
             for k in range(-edits, edits + 1, 2):
-                x = self._slide(a, b, _after_edit(reached, edits, k), k)
+                # the way that has passed more lines of `a`; only a deletion passes one more
+                inserts = k == -edits or (k != edits and reached[k - 1] < reached[k + 1])
+                came_from = k + 1 if inserts else k - 1
+                x = start = reached[came_from] if inserts else reached[came_from] + 1
+                while x < len(a) and x - k < len(b) and a[x] == b[x - k]:
+                    x += 1
+                self._work_left -= x - start
                 reached[k] = x
+                matches[k] = (i + start, j + start - k, x - start), matches[came_from]
                 if x >= len(a) and x - k >= len(b):
-                    return [(i + x, j + y, n) for x, y, n in _trace(history, len(a), len(b))]
+                    return _listed(matches[k])
         return []
 
-    def _slide(self, a: list[int], b: list[int], x: int, k: int) -> int:
-        """The last x on diagonal `k` that equal lines lead to from `x`."""
-        start = x
-        while x < len(a) and x - k < len(b) and a[x] == b[x - k]:
-            x += 1
-        self._work_left -= x - start
-        return x
+
+def _listed(chain: _Chain) -> list[Block]:
+    """The blocks from the first to the last."""
+    blocks: list[Block] = []
+    while chain is not None:
+        block, chain = chain
+        blocks.append(block)
+    return blocks[::-1]
 
 
-def _after_edit(reached: dict[int, int], edits: int, k: int) -> int:
-    """The largest x on diagonal `k` that one more edit leads to, from a diagonal beside it."""
-    inserts = k == -edits or (k != edits and reached[k - 1] < reached[k + 1])
-    return reached[k + 1] if inserts else reached[k - 1] + 1  # only a deletion passes a line of a
+def _increasing(blocks: list[Block]) -> list[Block]:
+    """The longest part of the blocks, sorted by first number, whose second numbers increase.
 
-
-def _trace(history: list[dict[int, int]], x: int, y: int) -> Iterator[Block]:
-    """The diagonal runs of the path to (x, y), from the last to the first.
-
-    `history` has the x reached on each diagonal before each edit.
+    `[(0, 5, 1), (1, 2, 1), (2, 4, 1)]` gives the last two.
     """
-    for edits in range(len(history) - 1, -1, -1):
-        k = x - y
-        start = _after_edit(history[edits], edits, k)
-        yield start, start - k, x - start
-        inserted = edits > 0 and start == history[edits].get(k + 1)
-        came_from = k + 1 if inserted else k - 1
-        x = history[edits].get(came_from, 0)
-        y = x - came_from
-
-
-def _increasing(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest part of `pairs`, sorted by first number, whose second numbers increase.
-
-    `[(0, 5), (1, 2), (2, 4)]` gives the last two.
-    """
-    # for the best part of each length so far: its last second number, and the index of that pair
-    tails: list[int] = []
+    # for each length, the part that ends with the smallest second number, and that number
+    parts: list[_Chain] = [None]
     ends: list[int] = []
-    before: list[int] = []  # for each pair the index of the one before it in its part, or -1
-    for index, (_, y) in enumerate(pairs):
-        length = bisect_left(tails, y)
-        before.append(ends[length - 1] if length else -1)
-        if length == len(tails):
-            tails.append(y)
-            ends.append(index)
-        else:
-            tails[length], ends[length] = y, index
-    chosen: list[tuple[int, int]] = []
-    index = ends[-1] if ends else -1
-    while index >= 0:
-        chosen.append(pairs[index])
-        index = before[index]
-    return chosen[::-1]
+    for block in blocks:
+        _, y, _ = block
+        length = bisect_left(ends, y)  # of the longest part that the block can follow
+        ends[length : length + 1] = [y]
+        parts[length + 1 : length + 2] = [(block, parts[length])]
+    return _listed(parts[-1])
 
 
 def _joined(blocks: list[Block]) -> list[Block]:

@@ -185,8 +185,8 @@ class BackgroundCommands:
             del self._commands[command.id]
 
 
-SEGMENT_BYTES = 4 << 20
-"""The log keeps one to two segments: the newest 4 to 8 MiB of a command."""
+KEPT_BYTES = 4 << 20
+"""The log keeps the newest 4 to 8 MiB of a command."""
 
 _KEY_BYTES = 256
 """More than the sign of a private key takes, which can come in parts."""
@@ -200,51 +200,26 @@ class Excerpt(Struct, frozen=True):
     end: int
 
 
-class _Segment(Struct):
-    """A file with the bytes of a log from `begin` on."""
-
-    descriptor: int
-    path: Path
-    begin: int
-    size: int = 0
-
-    @property
-    def end(self) -> int:
-        return self.begin + self.size
-
-    def remove(self) -> None:
-        """Close and delete the file; what can't be removed is no reason to stop."""
-        with contextlib.suppress(OSError):
-            os.close(self.descriptor)
-        with contextlib.suppress(OSError):
-            self.path.unlink()
-
-
 class CommandLog:
     """Takes any number of bytes, and returns any part of the newest ones as text.
 
     Secrets are replaced by their names before anything is stored. `problem` says why output was
     lost, "" if none was. `key_sign` is the first sign of a private key in it, "" if there is none.
-    `end` is the position after the last byte.
+    The bytes from the position `begin` to `end` are kept, in a file of the folder.
     """
 
     def __init__(
-        self, folder: Path, secrets: Mapping[str, str], segment_bytes: int = SEGMENT_BYTES
+        self, folder: Path, secrets: Mapping[str, str], kept_bytes: int = KEPT_BYTES
     ) -> None:
         self.problem = ""
         self.key_sign = ""
+        self.begin = self.end = 0
         self._last_bytes = b""  # what a sign of a private key may begin in
         self._folder = folder
-        self._segment_bytes = segment_bytes
+        self._kept_bytes = kept_bytes
         self._redactor = Redactor(secrets)
-        self._segments: list[_Segment] = []
-        self.end = 0
+        self._file: tuple[int, Path] | None = None  # its descriptor and its path
         self._is_closed = False
-
-    @property
-    def begin(self) -> int:
-        """The position of the first byte that is kept."""
-        return self._segments[0].begin if self._segments else self.end
 
     def feed(self, data: bytes) -> bool:
         """Take more output; returns True, because a `Sink` must say whether to go on."""
@@ -258,8 +233,7 @@ class CommandLog:
     def read(self, begin: int, limit: int) -> Excerpt:
         """At most `limit` bytes from `begin` on, up to the end of a line if one is among them."""
         begin = min(max(begin, self.begin), self.end)
-        parts = [self._read_segment(segment, begin, limit) for segment in self._segments]
-        data = b"".join(parts)[:limit]
+        data = self._read_bytes(begin, min(limit, self.end - begin))
         if begin + len(data) < self.end:  # a line at the end may be cut
             whole_lines = data.rfind(b"\n") + 1
             data = data[: whole_lines or len(data)]
@@ -276,47 +250,48 @@ class CommandLog:
         return Excerpt(excerpt.text[first_line:].lstrip("\ufffd"), excerpt.begin, excerpt.end)
 
     def close(self) -> None:
-        """Remove the files."""
+        """Remove the file."""
         self._is_closed = True
-        for segment in self._segments:
-            segment.remove()
-        self._segments.clear()
+        if self._file is None:
+            return
+        (descriptor, path), self._file = self._file, None
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+        with contextlib.suppress(OSError):
+            path.unlink()
 
-    def _read_segment(self, segment: _Segment, begin: int, limit: int) -> bytes:
-        """The bytes of a segment from the position `begin` of the log on."""
-        first = max(begin - segment.begin, 0)
-        if first >= segment.size:
+    def _read_bytes(self, begin: int, size: int) -> bytes:
+        if self._file is None:
             return b""
         try:
-            return os.pread(segment.descriptor, min(limit, segment.size - first), first)
+            return os.pread(self._file[0], size, begin - self.begin)
         except OSError as error:
             self.problem = f"output can't be read: {error}"
             return b""
 
     def _store(self, data: bytes) -> None:
-        """Append the bytes, look for a private key in them, and drop the oldest segments."""
+        """Append the bytes, look for a private key in them, and drop the oldest bytes."""
         if not self.key_sign:
             output = self._last_bytes + data
             self.key_sign = private_key_sign(output.decode("latin-1"))
             self._last_bytes = output[-_KEY_BYTES:]
-        while data and not self._is_closed:
-            try:
-                segment = self._open_segment()
-                written = os.write(segment.descriptor, data[: self._segment_bytes - segment.size])
-            except OSError as error:
-                self.problem = f"output not kept: {error}"
-                return
-            segment.size += written
+        if not data or self._is_closed:
+            return
+        try:
+            if self._file is None:
+                self._file = new_spill_file(self._folder)
+            self._append(self._file[0], data)
+        except OSError as error:
+            self.problem = f"output not kept: {error}"
+
+    def _append(self, descriptor: int, data: bytes) -> None:
+        """Write the bytes at the end; of a file that has become too long, only the end stays."""
+        while data:  # a write may take only a part
+            written = os.pwrite(descriptor, data, self.end - self.begin)
             self.end += written
             data = data[written:]
-
-    def _open_segment(self) -> _Segment:
-        """The last segment, or a new one in place of the oldest."""
-        if not self._segments or self._segments[-1].size >= self._segment_bytes:
-            descriptor, path = new_spill_file(self._folder)
-            os.close(descriptor)
-            descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
-            self._segments.append(_Segment(descriptor, path, self.end))
-            while len(self._segments) > 2:
-                self._segments.pop(0).remove()
-        return self._segments[-1]
+        if self.end - self.begin > 2 * self._kept_bytes:
+            newest = self._read_bytes(self.end - self._kept_bytes, self._kept_bytes)
+            os.pwrite(descriptor, newest, 0)
+            os.ftruncate(descriptor, len(newest))
+            self.begin = self.end - len(newest)

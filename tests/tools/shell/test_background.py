@@ -236,7 +236,7 @@ def test_a_log_keeps_the_newest_bytes_at_their_places(
     sizes: list[int], offset: int, limit: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        log, text = CommandLog(Path(folder), {}, segment_bytes=32), ""
+        log, text = CommandLog(Path(folder), {}, kept_bytes=32), ""
         for number, size in enumerate(sizes):
             piece = (chr(ord("a") + number) * size)[:-1] + "\n" * bool(size)
             text += piece
