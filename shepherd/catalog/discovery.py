@@ -58,17 +58,20 @@ async def discover(
 
 
 def _keys(env: Mapping[str, str]) -> list[Discovery]:
-    return [
-        Discovery(
-            f"a key in {variable}",
+    """A provider for each variable that has a vendor's key."""
+    discoveries: list[Discovery] = []
+    for vendor, variable in vendors_with_key(env):
+        command = (
             f"shepherd provider add {vendor.name} --use --type {vendor.type} --model {vendor.model}"
-            + (f" --base-url {vendor.base_url}" if vendor.base_url else ""),
         )
-        for vendor, variable in vendors_with_key(env)
-    ]
+        if vendor.base_url:
+            command += f" --base-url {vendor.base_url}"
+        discoveries.append(Discovery(f"a key in {variable}", command))
+    return discoveries
 
 
 async def _ollama(url: str, probe_seconds: float) -> list[Discovery]:
+    """The Ollama server at `url` with its first model, if it answers."""
     reply = await _get(url, "/api/tags", probe_seconds)
     models = reply.get("models")
     if not isinstance(models, list):
@@ -79,11 +82,13 @@ async def _ollama(url: str, probe_seconds: float) -> list[Discovery]:
     if not names:
         command = "shepherd model pull qwen3:4b --provider ollama"
         return [Discovery(f"{label}, without models yet", command)]
+    # A name that a user can copy without thinking of quotes.
     name = next((n for n in names if n.isprintable() and " " not in n), names[0])
     return [Discovery(f"{label} with {_counted(len(names))}", adding_command(url, name))]
 
 
 async def _llama_server(port: int, probe_seconds: float) -> list[Discovery]:
+    """The server of llama.cpp at a port of this machine, if it answers."""
     server = f"http://127.0.0.1:{port}"
     reply = await _get(server, "/props", probe_seconds)
     if "default_generation_settings" not in reply:
@@ -93,6 +98,7 @@ async def _llama_server(port: int, probe_seconds: float) -> list[Discovery]:
 
 
 def _files(files: list[ModelFile]) -> list[Discovery]:
+    """All model files as one discovery, with a command for the largest."""
     if not files:
         return []
     model = max(files, key=lambda file: file.size)
@@ -101,6 +107,7 @@ def _files(files: list[ModelFile]) -> list[Discovery]:
 
 
 def _counted(number: int, unit: str = "model") -> str:
+    """Such as `1 model` or `20 or more model files`: the search ends at MAX_FILES."""
     many = f"{number} or more" if number >= MAX_FILES else str(number)
     return f"{many} {unit}{'' if number == 1 else 's'}"
 
@@ -108,16 +115,16 @@ def _counted(number: int, unit: str = "model") -> str:
 async def _get(server: str, path: str, probe_seconds: float) -> Json:
     """The JSON object that a server returns; {} if there is none in time."""
     try:
-        at = urlsplit(server)
-        is_remote = at.hostname not in _THIS_MACHINE
-        async with asyncio.timeout(
-            max(probe_seconds, REMOTE_PROBE_SECONDS) if is_remote else probe_seconds
-        ):
+        address = urlsplit(server)
+        if address.hostname not in _THIS_MACHINE:
+            probe_seconds = max(probe_seconds, REMOTE_PROBE_SECONDS)
+        async with asyncio.timeout(probe_seconds):
             reader, writer = await asyncio.open_connection(
-                at.hostname, at.port, ssl=at.scheme == "https" or None
+                address.hostname, address.port, ssl=address.scheme == "https" or None
             )
             try:
-                head = f"GET {at.path}{path} HTTP/1.0", f"Host: {at.netloc}", "Accept: */*"
+                request = f"GET {address.path}{path} HTTP/1.0"  # so the server closes at the end
+                head = (request, f"Host: {address.netloc}", "Accept: */*")
                 writer.write("\r\n".join([*head, "", ""]).encode())
                 reply = await _body(reader)
             finally:
@@ -134,10 +141,10 @@ async def _body(reader: asyncio.StreamReader) -> bytes:
     length = re.search(rb"content-length: *(\d{1,9})", head, re.IGNORECASE)
     if length:
         return await reader.readexactly(min(int(length[1]), MAX_REPLY))
-    data = b""
-    while len(data) < MAX_REPLY and (part := await reader.read(MAX_REPLY)):
-        data += part
-    return data
+    body = b""
+    while len(body) < MAX_REPLY and (part := await reader.read(MAX_REPLY)):
+        body += part
+    return body
 
 
 VARIABLE = "OLLAMA_HOST"
@@ -159,12 +166,13 @@ def ollama_url(env: Mapping[str, str]) -> str:
     scheme, is_url, rest = text.partition("://")
     scheme, rest = (scheme.lower(), rest) if is_url else ("http", text)
     place, _, path = rest.partition("/")
-    host, port = _split(place)
-    number = int(port) if re.fullmatch(r"[0-9]{1,5}", port) else -1
-    if not 0 < number < 65_536:
-        number = _PORTS.get(scheme, PORT) if is_url else PORT
-    scheme = "https" if scheme == "https" else "http"
-    return f"{scheme}://{_reachable(host)}:{number}/{path}".rstrip("/")
+    host, port_text = _split(place)
+    port = int(port_text) if re.fullmatch(r"[0-9]{1,5}", port_text) else 0
+    if not 0 < port < 65_536:  # none, or none that exists
+        port = _PORTS.get(scheme, PORT) if is_url else PORT
+    if scheme != "https":
+        scheme = "http"
+    return f"{scheme}://{_reachable(host)}:{port}/{path}".rstrip("/")
 
 
 def adding_command(url: str, model: str) -> str:
@@ -178,16 +186,17 @@ def _split(place: str) -> tuple[str, str]:
     bracketed = _BRACKETED.fullmatch(place)
     if bracketed:
         return bracketed["host"], bracketed["port"] or ""
-    if place.count(":") > 1:
+    if place.count(":") > 1:  # an IPv6 address without brackets
         return place, ""
     host, _, port = place.partition(":")
     return host, port
 
 
 def _reachable(host: str) -> str:
+    """The host as a client writes it; a server's wildcard address means this machine."""
     try:
         address = ipaddress.ip_address(host or "0.0.0.0")
-    except ValueError:
+    except ValueError:  # a name
         return host
     if address.is_unspecified:
         return "127.0.0.1"

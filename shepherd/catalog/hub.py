@@ -22,7 +22,7 @@ _MAX_ATTEMPTS = 5
 """The number of attempts without progress before the download fails."""
 
 _PARTIAL_CONTENT, _RANGE_NOT_SATISFIABLE = 206, 416
-_RANGE = re.compile(r"bytes (\d+)-")
+_RANGE = re.compile(r"bytes (?P<first>\d+)-")
 
 
 class DownloadError(Exception):
@@ -60,26 +60,27 @@ def download(source: Source, target: Path, advance: Advance) -> Path:
         _locked_part(part) as file,
         httpx.Client(timeout=_TIMEOUT, follow_redirects=True) as client,
     ):
-        attempts, reported = 0, 0
-        while not source.size or file.seek(0, 2) < source.size:
-            before = file.tell()
-            advance(before - reported)
-            reported = before
+        failures_in_a_row, reported_bytes = 0, 0
+        while not source.size or file.seek(0, os.SEEK_END) < source.size:
+            bytes_before = file.tell()
+            advance(bytes_before - reported_bytes)  # less than 0 if the part was thrown away
+            reported_bytes = bytes_before
             try:
                 for count in _download_rest(client, source, file):
                     advance(count)
-                    reported += count
+                    reported_bytes += count
             except httpx.TransportError as error:
                 problem = str(error) or type(error).__name__
             else:
                 if not source.size or file.tell() >= source.size:
                     break
                 problem = "the connection was closed too early"
-            attempts = 1 if file.tell() > before else attempts + 1
-            if attempts >= _MAX_ATTEMPTS:
+            made_progress = file.tell() > bytes_before
+            failures_in_a_row = 1 if made_progress else failures_in_a_row + 1
+            if failures_in_a_row >= _MAX_ATTEMPTS:
                 raise DownloadError(problem)
-            sleep(0.1 * 2**attempts)
-        advance(file.tell() - reported)
+            sleep(0.1 * 2**failures_in_a_row)
+        advance(file.tell() - reported_bytes)
     return part
 
 
@@ -99,17 +100,18 @@ def _download_rest(client: httpx.Client, source: Source, file: BinaryIO) -> Iter
         if start and _first_byte(response) != start:
             file.truncate(0)  # the server sends the whole file
             file.seek(0)
-            yield -start
+            yield -start  # the bytes that were there count no more
         for piece in response.iter_raw():
             file.write(piece)
             yield len(piece)
 
 
 def _first_byte(response: httpx.Response) -> int:
+    """The place in the file where the reply begins; 0 for the whole file."""
     if response.status_code != _PARTIAL_CONTENT:
         return 0
     match = _RANGE.match(response.headers.get("Content-Range", ""))
-    return int(match.group(1)) if match else 0
+    return int(match["first"]) if match else 0
 
 
 @contextmanager
@@ -122,7 +124,7 @@ def _locked_part(part: Path) -> Generator[BinaryIO]:
             raise ModelLoadError(
                 f"Another process is downloading {part.name}; wait for it, or stop it."
             ) from error
-        file.seek(0, 2)
+        file.seek(0, os.SEEK_END)
         yield file
 
 
@@ -180,21 +182,22 @@ def choose_files(files: Sequence[HubFile], selection: ModelSelection) -> list[Hu
     A projector must be named as a file.
     """
     models: dict[str, list[HubFile]] = {}
-    serves = is_projector_name if is_projector_name(selection.file) else is_model_name
+    is_candidate = is_projector_name if is_projector_name(selection.file) else is_model_name
     for file in sorted(files, key=lambda f: f.name):
-        if serves(PurePosixPath(file.name).name):
+        if is_candidate(PurePosixPath(file.name).name):
             models.setdefault(model_name(file.name), []).append(file)
     if not models:
         raise ModelLoadError(
             f"{selection.repo} has no GGUF files; look for a repository of the same model with "
             "GGUF in its name."
         )
-    result = _matching(list(models), selection)
-    if len(result) == 1:
-        return models[result[0]]
+    chosen_names = _matching(list(models), selection)
+    if len(chosen_names) == 1:
+        return models[chosen_names[0]]
     names = ", ".join(sorted(models)[:MAX_NAMES])
     query = selection.file or selection.quant
-    reason = f"nothing there is {query}" if query and not result else "several models are there"
+    is_missing = query and not chosen_names
+    reason = f"nothing there is {query}" if is_missing else "several models are there"
     raise ModelLoadError(
         f"{selection.repo}: {reason}; choose with OWNER/NAME:QUANT or OWNER/NAME/FILE: {names}"
     )
@@ -207,7 +210,7 @@ def pull(text: str, models_dir: Path, notify: Notify) -> Path:
     """
     selection = parse_selection(text)
     with _hub_errors(selection.repo):
-        files = choose_files(_listed(selection.repo), selection)
+        files = choose_files(_files_of(selection.repo), selection)
     directory = models_dir / selection.repo.rpartition("/")[2]
     total = sum(file.size for file in files)
     _check_room(models_dir, total)
@@ -217,29 +220,28 @@ def pull(text: str, models_dir: Path, notify: Notify) -> Path:
 
 
 def _matching(names: Sequence[str], selection: ModelSelection) -> list[str]:
+    """The names of models that the selection may mean; exactly one if it is clear."""
     if selection.file:
-        file = selection.file if selection.file.endswith(".gguf") else f"{selection.file}.gguf"
-        query = model_name(file)
-        return [name for name in names if query in (name, PurePosixPath(name).name)]
+        file_name = model_name(selection.file.removesuffix(".gguf") + ".gguf")
+        return [name for name in names if file_name in (name, PurePosixPath(name).name)]
     if selection.quant:
         return [name for name in names if _is_quant(name, selection.quant)]
-    if len(names) == 1:
-        return list(names)
-    for quant in PREFERRED:
-        result = [name for name in names if _is_quant(name, quant)]
-        if result:
-            return result
+    if len(names) > 1:
+        for quant in PREFERRED:
+            matching = [name for name in names if _is_quant(name, quant)]
+            if matching:
+                return matching
     return list(names)
 
 
 def _is_quant(name: str, quant: str) -> bool:
-    return (
-        re.search(rf"(?<![A-Za-z0-9]){re.escape(quant)}(?![A-Za-z0-9_])", name, re.IGNORECASE)
-        is not None
-    )
+    """Whether the name has this quantisation as a word: `Q4_K` is not in `model-Q4_K_M`."""
+    word = rf"(?<![A-Za-z0-9]){re.escape(quant)}(?![A-Za-z0-9_])"
+    return re.search(word, name, re.IGNORECASE) is not None
 
 
 def _fetch(repo: str, file: HubFile, directory: Path, notify: Notify) -> Path:
+    """Download one file unless it is there, and verify it; raises ModelLoadError."""
     target = directory / PurePosixPath(file.name).name
     if target.is_file() and _is_whole(target, file):
         notify(f"{target.name} is there already.")
@@ -269,16 +271,13 @@ def _downloaded(repo: str, file: HubFile, target: Path) -> Path:
         try:
             return download(source, target, bar.update)
         except DownloadError as error:
-            raise _broken_off(repo, error) from error
-
-
-def _broken_off(repo: str, error: DownloadError) -> ModelLoadError:
-    if error.status in (401, 403):
-        return ModelLoadError(_GATED.format(repo=repo))
-    return ModelLoadError(_UNREACHABLE.format(repo=repo, reason=error))
+            is_gated = error.status in (401, 403)
+            message = _GATED if is_gated else _UNREACHABLE
+            raise ModelLoadError(message.format(repo=repo, reason=error)) from error
 
 
 def _is_whole(path: Path, file: HubFile) -> bool:
+    """Whether a file on this disk has the size and the checksum of the hub's, if it has these."""
     if file.size and path.stat().st_size != file.size:
         return False
     if not file.sha256:
@@ -287,17 +286,16 @@ def _is_whole(path: Path, file: HubFile) -> bool:
         return hashlib.file_digest(opened, "sha256").hexdigest() == file.sha256
 
 
-def _listed(repo: str) -> list[HubFile]:
+def _files_of(repo: str) -> list[HubFile]:
+    """The files of a repository; raises the errors of huggingface_hub."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     from huggingface_hub import HfApi
 
-    siblings = HfApi().model_info(repo, files_metadata=True).siblings or []
-    return [_hub_file(sibling) for sibling in siblings]
-
-
-def _hub_file(sibling: Any) -> HubFile:
-    sha256 = cast(str, getattr(sibling.lfs, "sha256", "") or "")
-    return HubFile(sibling.rfilename, sibling.size or 0, sha256)
+    files: list[HubFile] = []
+    for sibling in HfApi().model_info(repo, files_metadata=True).siblings or []:
+        sha256 = cast(str, getattr(sibling.lfs, "sha256", "") or "")  # only large files have one
+        files.append(HubFile(sibling.rfilename, sibling.size or 0, sha256))
+    return files
 
 
 def _check_room(directory: Path, needed: int) -> None:
@@ -313,6 +311,7 @@ def _check_room(directory: Path, needed: int) -> None:
 
 @contextmanager
 def _hub_errors(repo: str) -> Generator[None]:
+    """Raise ModelLoadError with advice for the errors of huggingface_hub in the block."""
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,
@@ -321,7 +320,7 @@ def _hub_errors(repo: str) -> Generator[None]:
         RepositoryNotFoundError,
     )
 
-    # the base of the errors of all HTTP libraries that huggingface_hub may use
+    # The base of the errors of all HTTP libraries that huggingface_hub may use.
     network = cast(type[Exception], HfHubHTTPError.__bases__[0])
     try:
         yield
@@ -334,9 +333,6 @@ def _hub_errors(repo: str) -> Generator[None]:
     except HFValidationError as error:
         raise ModelLoadError(f"{repo!r} can't be a model's name on the hub.") from error
     except (network, LocalEntryNotFoundError, ConnectionError) as error:
-        reason = _first_line(error)
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        reason = lines[0][:200]
         raise ModelLoadError(_UNREACHABLE.format(repo=repo, reason=reason)) from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -28,7 +28,7 @@ MAX_DEPTH = 4
 """The depth of a search: Hugging Face has models--OWNER--NAME/snapshots/VERSION/QUANT."""
 
 SUFFIX = ".gguf"
-_PART = re.compile(r"-(\d{5})-of-(\d{5})$")
+_PART = re.compile(r"-\d{5}-of-(?P<count>\d{5})$")
 _PROJECTOR = re.compile("mmproj", re.IGNORECASE)
 _NOT_A_MODEL = re.compile(r"mmproj|imatrix|(^|-)vocab(?![a-z])", re.IGNORECASE)
 _NOT_A_PLACE = re.compile(r"\.|blobs$|refs$|datasets--|spaces--|node_modules$|__pycache__$")
@@ -61,14 +61,16 @@ def parts_of(path: Path) -> list[Path]:
     part = _PART.search(_stem(path.name))
     if part is None:
         return [path]
-    prefix = path.name[: part.start()]
-    return sorted(path.parent.glob(f"{glob.escape(prefix)}-?????-of-{part[2]}{path.suffix}"))
+    prefix, count = path.name[: part.start()], part["count"]
+    return sorted(path.parent.glob(f"{glob.escape(prefix)}-?????-of-{count}{path.suffix}"))
 
 
 def models_in(directory: Path) -> list[ModelFile]:
     """The complete models of a directory and its subdirectories, by path; [] if unreadable."""
-    listed = [_models(entries) for entries in _walk(directory, 1)]
-    return sorted((model for models in listed for model, _ in models), key=lambda m: m.path)
+    models = [
+        model for entries in _walk(directory, max_depth=1) for model, _identity in _models(entries)
+    ]
+    return sorted(models, key=lambda model: model.path)
 
 
 def model_files(env: Mapping[str, str], models_dir: Path) -> Iterator[ModelFile]:
@@ -80,6 +82,7 @@ def model_files(env: Mapping[str, str], models_dir: Path) -> Iterator[ModelFile]
     for place in usual_places(env, models_dir):
         for entries in _walk(place, MAX_DEPTH):
             for model, identity in _models(entries):
+                # Links, as in Hugging Face's cache, lead to one file by several names.
                 if model.size >= MIN_BYTES and identity not in seen:
                     seen.add(identity)
                     yield model
@@ -107,30 +110,27 @@ def _directory_from(env: Mapping[str, str], home: Path, *variables: str) -> Path
     """The directory in the first of the variables that is set; `~` is `home`."""
     text = next((env[name] for name in variables if env.get(name)), "")
     if text == "~" or text.startswith("~/"):
-        return home / text[2:]
+        return home / text.removeprefix("~").removeprefix("/")
     return Path(text) if text else None
 
 
 def _walk(root: Path, max_depth: int) -> Iterator[list[os.DirEntry[str]]]:
     """The GGUF files of each directory, by name; `root` first, then level by level."""
     waiting = deque([(str(root), 0)])
-    left = MAX_EFFORT
-    while waiting and left > 0:
+    effort_left = MAX_EFFORT
+    while waiting and effort_left > 0:
         directory, depth = waiting.popleft()
-        entries = _listed(directory, left)
-        left -= DIRECTORY_EFFORT + len(entries)
+        entries: list[os.DirEntry[str]] = []
+        with suppress(OSError), os.scandir(directory) as listing:
+            entries = sorted(islice(listing, effort_left), key=lambda entry: entry.name)
+        effort_left -= DIRECTORY_EFFORT + len(entries)
         yield [entry for entry in entries if is_model_name(entry.name)]
         if depth < max_depth:
             waiting += [(entry.path, depth + 1) for entry in entries if _is_place(entry)]
 
 
-def _listed(directory: str, limit: int) -> list[os.DirEntry[str]]:
-    with suppress(OSError), os.scandir(directory) as entries:
-        return sorted(islice(entries, limit), key=lambda entry: entry.name)
-    return []
-
-
 def _is_place(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a directory that may contain models."""
     if _NOT_A_PLACE.match(entry.name) or entry.name.lower().endswith(SUFFIX):
         return False
     try:
@@ -148,16 +148,18 @@ def _models(
         facts = _facts(entry)
         if facts is not None:
             part = _PART.search(_stem(entry.name))
-            key = (model_name(entry.name), int(part[2]) if part else 1)
+            part_count = int(part["count"]) if part else 1
+            key = (model_name(entry.name), part_count)
             models.setdefault(key, []).append((Path(entry.path), facts))
-    for (_, parts), files in models.items():
-        path, facts = files[0]
-        if len(files) == parts:
-            size = sum(of_part.st_size for _, of_part in files)
-            yield ModelFile(path, size), (facts.st_dev, facts.st_ino)
+    for (_name, part_count), files in models.items():
+        if len(files) == part_count:
+            first_path, first_facts = files[0]
+            size = sum(facts.st_size for _path, facts in files)
+            yield ModelFile(first_path, size), (first_facts.st_dev, first_facts.st_ino)
 
 
 def _stem(name: str) -> str:
+    """The name without `.gguf`, in whatever case it is written."""
     return name[: -len(SUFFIX)] if name.lower().endswith(SUFFIX) else name
 
 
