@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -178,6 +178,14 @@ class _RoutedPrompt(Prefilled):
             self.route.close()
 
 
+MovesOn: TypeAlias = Callable[[errors.ShepherdError], bool]
+"""Whether the next backend is tried after an error."""
+
+
+def _is_unreachable(error: errors.ShepherdError) -> bool:
+    return isinstance(error, errors.UnreachableError)
+
+
 class Candidate(Struct, frozen=True):
     """A backend that may be opened; `label` is its name for the user."""
 
@@ -198,8 +206,13 @@ class FallbackBackend(FailoverBackend, Route):
         backend: Backend,
         untried: list[Candidate],
         warning: str = "",
+        moves_on: MovesOn = _is_unreachable,
     ) -> None:
-        """`backend` is that of the `chosen` candidate; `warning` is sent for the next request."""
+        """`backend` is that of the `chosen` candidate; `warning` is sent for the next request.
+
+        `moves_on` tells the errors for which one of the `untried` candidates is tried.
+        """
+        self._moves_on = moves_on
         self._untried = untried
         self._current = backend
         self._label = chosen.label
@@ -209,22 +222,27 @@ class FallbackBackend(FailoverBackend, Route):
         self._moving = asyncio.Lock()
 
     @classmethod
-    async def open(cls, candidates: Sequence[Candidate]) -> "FallbackBackend":
+    async def open(
+        cls, candidates: Sequence[Candidate], moves_on: MovesOn = _is_unreachable
+    ) -> "FallbackBackend":
         """Open the first candidate that can be reached.
 
-        Raises the first one's error if none can be reached, and its error if that is another one.
+        Raises the first one's error if none can be reached, and errors that are not for
+        `moves_on`.
         """
         if not candidates:
             raise errors.UnreachableError("There is no provider to ask.")
         chosen, *untried = candidates
         try:
-            return cls(chosen, await chosen.open(), untried)
-        except errors.UnreachableError as error:
+            return cls(chosen, await chosen.open(), untried, moves_on=moves_on)
+        except errors.ShepherdError as error:
+            if not moves_on(error):
+                raise
             opened, skipped = await _open_next(untried)
             if opened is None:
                 raise
             candidate, backend = opened
-            return cls(candidate, backend, untried, _warning(error, skipped, candidate))
+            return cls(candidate, backend, untried, _warning(error, skipped, candidate), moves_on)
 
     @property
     def info(self) -> ModelInfo:
@@ -271,7 +289,7 @@ class FallbackBackend(FailoverBackend, Route):
         self, failed: Backend | None, error: errors.ShepherdError, callback: events.EventCallback
     ) -> None:
         """Replace the current backend if it is still `failed`; raises `error` if none is left."""
-        if failed is None or not isinstance(error, errors.UnreachableError):
+        if failed is None or not self._moves_on(error):
             raise error
         async with self._moving:
             if self._current is not failed:  # another request was faster
