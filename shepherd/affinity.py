@@ -7,7 +7,7 @@ from hashlib import blake2b
 from itertools import islice, takewhile
 from typing import Generic, TypeVar, cast
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 BLOCK_CHARACTERS = 1024
@@ -56,15 +56,14 @@ def prefix_of(
     return Prefix(tuple(chain.hashes), tuple(chain.ends), opening_blocks, key)
 
 
-class _Chain:
+class _Chain(Struct):
     """Hashes under construction."""
 
-    def __init__(self, block_characters: int) -> None:
-        self.hashes: list[int] = []
-        self.ends: list[int] = []
-        self._block_characters = block_characters
-        self._digest = b""
-        self._characters = 0
+    block_characters: int
+    hashes: list[int] = field(default_factory=list[int])
+    ends: list[int] = field(default_factory=list[int])
+    _digest: bytes = b""
+    _characters: int = 0
 
     def extend(self, texts: Iterable[str]) -> None:
         """Append the blocks of texts; an empty text has one, too."""
@@ -74,8 +73,8 @@ class _Chain:
 
     def _pieces(self, text: str) -> Iterator[str]:
         """The text in pieces of the size of a block."""
-        for start in range(0, max(len(text), 1), self._block_characters):
-            yield text[start : start + self._block_characters]
+        for start in range(0, max(len(text), 1), self.block_characters):
+            yield text[start : start + self.block_characters]
 
     def _append(self, piece: str) -> None:
         """Add a block, whose hash goes on from the one before: so it stands for all up to it."""

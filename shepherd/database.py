@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
+from msgspec import Struct
+
 from shepherd.config.files import exclusive, make_private_directory
 from shepherd.errors import ShepherdError
 
@@ -21,7 +23,7 @@ def _nothing(_connection: sqlite3.Connection) -> None:
     """The default of `on_open`: do not change a new connection."""
 
 
-class DatabaseFile:
+class DatabaseFile(Struct, eq=False):
     """One process's connection to the file at `path`; all calls from one thread.
 
     `migrations` are the statements from each version to the next; a file of a higher version is
@@ -29,22 +31,13 @@ class DatabaseFile:
     error for an unusable file. `on_open` receives each new connection.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        migrations: Sequence[str],
-        on_damage: Callable[[Exception, Path], None],
-        failure: type[ShepherdError],
-        *,
-        on_open: Callable[[sqlite3.Connection], None] = _nothing,
-    ) -> None:
-        self.path = path
-        self._on_open = on_open
-        self._migrations = migrations
-        self._on_damage = on_damage
-        self._failure = failure
-        self._connection: sqlite3.Connection | None = None
-        self._identity: tuple[int, int] | None = None
+    path: Path
+    migrations: Sequence[str]
+    on_damage: Callable[[Exception, Path], None]
+    failure: type[ShepherdError]
+    on_open: Callable[[sqlite3.Connection], None] = _nothing
+    _connection: sqlite3.Connection | None = None
+    _identity: tuple[int, int] | None = None
 
     def run(
         self, work: Callable[[sqlite3.Connection], T], *, write: bool = True, lock: str = ""
@@ -64,7 +57,7 @@ class DatabaseFile:
                 return self._attempt(work, write=write)  # in a new file
         except (sqlite3.Error, OSError) as error:
             self.close()
-            raise self._failure(f"{self.path}: {error}") from error
+            raise self.failure(f"{self.path}: {error}") from error
 
     def close(self) -> None:
         """Close the file; the next `run` opens it again."""
@@ -117,14 +110,14 @@ class DatabaseFile:
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """Bring the tables to the present version; raises `failure` for a later one."""
         version = _version(connection)
-        if version > len(self._migrations):
-            raise self._failure(f"{self.path}: written by a newer Shepherd (format {version})")
+        if version > len(self.migrations):
+            raise self.failure(f"{self.path}: written by a newer Shepherd (format {version})")
         for setting in ("journal_mode = WAL", "synchronous = NORMAL", "secure_delete = ON"):
             connection.execute(f"PRAGMA {setting}")
-        for number in range(version, len(self._migrations)):
+        for number in range(version, len(self.migrations)):
             update = f"PRAGMA user_version = {number + 1}"
-            connection.executescript(f"BEGIN;{self._migrations[number]};{update};COMMIT;")
-        self._on_open(connection)
+            connection.executescript(f"BEGIN;{self.migrations[number]};{update};COMMIT;")
+        self.on_open(connection)
 
     def _set_aside(self, error: sqlite3.DatabaseError) -> None:
         """Rename the file, unless another process already did."""
@@ -139,7 +132,7 @@ class DatabaseFile:
                 extra = self.path.with_name(self.path.name + suffix)
                 if extra.exists():
                     extra.rename(aside.with_name(aside.name + suffix))
-        self._on_damage(error, aside)
+        self.on_damage(error, aside)
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -97,22 +97,21 @@ class HookCommand(Struct, frozen=True):
         return HookError(f"the hook `{self.name}` failed: {problem}")
 
 
-class _Output:
+class _Output(Struct):
     """The output of a hook up to the limit."""
 
-    def __init__(self) -> None:
-        self._data = bytearray()
-        self.is_full = False
+    data: bytearray = field(default_factory=bytearray)
+    is_full: bool = False
 
     def feed(self, data: bytes) -> bool:
         """Keep a part; False, which ends the hook, once there is too much."""
-        self._data += data
-        self.is_full = len(self._data) > MAX_OUTPUT
+        self.data += data
+        self.is_full = len(self.data) > MAX_OUTPUT
         return not self.is_full
 
     @property
     def text(self) -> str:
-        return self._data.decode("utf-8", "replace").strip()
+        return self.data.decode("utf-8", "replace").strip()
 
 
 def hook_environment(hook: Hook, env: Mapping[str, str]) -> dict[str, str]:

@@ -81,16 +81,15 @@ class Plugin(Struct, frozen=True):
         return self.name in names or _normalized(self.package) in map(_normalized, names)
 
 
-class Plugins:
+class Plugins(Struct, frozen=True):
     """The installed plugins, except those that the user has disabled by name."""
 
-    def __init__(self, disabled: Collection[str] = ()) -> None:
-        self._disabled = disabled
+    disabled: Collection[str] = ()
 
     def of(self, group: Group) -> list[Plugin]:
         """The plugins of one group."""
         plugins = (plugin for plugin in installed_plugins() if plugin.group is group)
-        return [plugin for plugin in plugins if not plugin.is_in(self._disabled)]
+        return [plugin for plugin in plugins if not plugin.is_in(self.disabled)]
 
     def use(self, group: Group, work: Callable[[Any], T], warn: Callable[[str], None]) -> list[T]:
         """The result of `work` for each plugin of the group; failures are reported to `warn`."""

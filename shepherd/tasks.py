@@ -21,10 +21,6 @@ async def end_tasks(*tasks: asyncio.Task[Any]) -> None:
     """Cancel the running tasks, and wait until all have ended; their results are ignored."""
     for task in tasks:
         task.cancel()
-    if all(task.done() for task in tasks):  # gathering would take another turn of the event loop
-        for task in tasks:
-            _ = task.cancelled() or task.exception()  # asyncio logs errors that nobody looked at
-        return
     await asyncio.gather(*tasks, return_exceptions=True)
 
 

@@ -11,6 +11,7 @@ import secrets
 from contextlib import nullcontext
 from typing import cast
 
+from msgspec import Struct
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -33,7 +34,7 @@ _UNPREFIXED = "/responses"
 _CLOSE = {"Connection": "close"}
 
 
-class Front:
+class Front(Struct, frozen=True, eq=False):
     """Serves requests with a record of each.
 
     The id is the client's, if it sent a usable `x-request-id`, or a new one. Status 499 means that
@@ -42,39 +43,30 @@ class Front:
     `/responses` and the paths below it are those of `/v1`, as llama.cpp's server has them.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        settings: ServerSettings,
-        errors: ErrorShapes,
-        metrics: Metrics,
-        meter: Meter,
-        traces: Traces | None = None,
-    ) -> None:
-        self._app = app
-        self._settings = settings
-        self._errors = errors
-        self._metrics = metrics
-        self._meter = meter
-        self._traces = traces
+    app: ASGIApp
+    settings: ServerSettings
+    errors: ErrorShapes
+    metrics: Metrics
+    meter: Meter
+    traces: Traces | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request with a record of it, which counts once it has ended."""
         if scope["type"] != "http":  # of the server itself, such as its start
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         headers, path = Headers(scope=scope), _path(scope["path"])
-        record = self._errors.record(_request_id(headers), path, scope["headers"])
+        record = self.errors.record(_request_id(headers), path, scope["headers"])
         is_head = scope["method"] == "HEAD"
         scope = {**scope, "path": path, "method": "GET" if is_head else scope["method"]}
-        reply = _Reply(record, self._meter, receive, send, is_head=is_head)
+        reply = _Reply(record, self.meter, receive, send, is_head)
         spanning = nullcontext(NO_SPAN)
-        if self._traces is not None:
-            spanning = self._traces.request(headers, scope["method"])
-        with recording(record, scope), self._metrics.count_running(), spanning as span:
+        if self.traces is not None:
+            spanning = self.traces.request(headers, scope["method"])
+        with recording(record, scope), self.metrics.count_running(), spanning as span:
             try:
                 refusal = self._refusal(scope, headers)
-                app = self._app if refusal is None else ErrorResponse(refusal)
+                app = self.app if refusal is None else ErrorResponse(refusal)
                 # a HEAD request is over with the headers, which only our `receive` knows
                 await app(scope, reply.receive if is_head else receive, reply.send)
             finally:
@@ -82,7 +74,7 @@ class Front:
 
     def _refusal(self, scope: Scope, headers: Headers) -> ApiError | None:
         """Why a request is not served at all, None if it is."""
-        settings, version = self._settings, scope["http_version"]
+        settings, version = self.settings, scope["http_version"]
         hosts = headers.getlist("host")
         if version not in ("1.0", "1.1", "2"):
             return _malformed("Only versions 1.0 and 1.1 of HTTP are served.", 505)
@@ -99,7 +91,7 @@ class Front:
                 f"{settings.max_header_bytes:,} bytes."
             )
             return ApiError(431, message, "headers_too_large", headers=dict(_CLOSE))
-        if 0 < settings.max_connections < self._metrics.connections:  # 0: without a limit
+        if 0 < settings.max_connections < self.metrics.connections:  # 0: without a limit
             message = "There are too many connections; close some, or try again later."
             busy = {"Retry-After": "1", **_CLOSE}
             return ApiError(503, message, "too_many_connections", headers=busy)
@@ -107,7 +99,7 @@ class Front:
 
     def _note_end(self, record: RequestRecord, scope: Scope, span: Span) -> None:
         """Count a request that has ended, and write its line of the log and its span."""
-        self._metrics.count_request(record)
+        self.metrics.count_request(record)
         fields = _fields(record, scope)
         logger.info(
             "%s %s %s %d %.3fs %s",
@@ -119,48 +111,45 @@ class Front:
         _describe(span, record, fields["path"])
 
 
-class _Reply:
+class _Reply(Struct, eq=False):
     """Sends a response, and notes its status once it was sent whole.
 
     The headers have the id of the request, and how much of the limits of its key is left. To HEAD
     it sends only the headers; the application then sees a client that has left.
     """
 
-    def __init__(
-        self, record: RequestRecord, meter: Meter, receive: Receive, send: Send, *, is_head: bool
-    ) -> None:
-        self._record = record
-        self._meter = meter
-        self._receive = receive
-        self._send = send
-        self._is_head = is_head
-        self._status = 0
+    record: RequestRecord
+    meter: Meter
+    from_client: Receive
+    to_client: Send
+    is_head: bool
+    status: int = 0
 
     async def receive(self) -> Message:
         """What the client sends; after the end of the response, that it has left."""
-        return {"type": "http.disconnect"} if self._record.has_ended else await self._receive()
+        return {"type": "http.disconnect"} if self.record.has_ended else await self.from_client()
 
     async def send(self, message: Message) -> None:
         """Send a part of the response; what follows its end is dropped, as the body for HEAD."""
-        record = self._record
+        record = self.record
         if record.has_ended:
             return
         if message["type"] == "http.response.start":
-            self._status, record.has_begun = message["status"], True
+            self.status, record.has_begun = message["status"], True
             headers = MutableHeaders(scope=message)
             headers[ID_HEADER] = headers["request-id"] = record.id
             if record.key is not None:
-                for name, value in self._meter.limits.headers(record.key).items():
+                for name, value in self.meter.limits.headers(record.key).items():
                     headers.setdefault(name, value)  # a refusal has its own
-            await self._send(message)
-            if not self._is_head:
+            await self.to_client(message)
+            if not self.is_head:
                 return  # the body follows
             message = {"type": "http.response.body", "body": b"", "more_body": False}
-        await self._send(message)
+        await self.to_client(message)
         if not message.get("more_body", False):
             record.has_ended = True
             # an answer that broke off has begun with 200
-            record.status = record.failure or self._status
+            record.status = record.failure or self.status
 
 
 def _path(path: str) -> str:

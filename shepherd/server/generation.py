@@ -71,7 +71,7 @@ class Choices:
     """Several parallel generations: their text as it arrives, then their results.
 
     Iterate it once. A failed choice ends too; `result` raises its error. A choice that is alone
-    waits for `start`, or for the first reader: `results` then needs no task for it.
+    waits for `start`, or for the first reader: `results` does not want its text in pieces.
     """
 
     def __init__(
@@ -84,8 +84,6 @@ class Choices:
         self._pieces: asyncio.Queue[ChoicePiece] = asyncio.Queue()
         self._running: set[int] = set()
         self._tasks: list[asyncio.Task[Generation]] = []
-        self._only_result: Generation | None = None
-        """That of the only choice, if it needed no task."""
         self._answering = answering
         self._later_slots = asyncio.Semaphore(MAX_PROMPTS_AT_ONCE)
         self._prompts = dict(enumerate(handles))
@@ -98,13 +96,13 @@ class Choices:
         if self.count > 1:
             self.start()
         for index, session in enumerate(later, len(handles)):
-            self._start(index, self._answer_later(index, session))
+            self._start_task(index, self._answer_later(index, session))
 
     def start(self) -> None:
         """Generate in the background from now on."""
-        if not self._tasks and self._only_result is None:
+        if not self._tasks:
             for index, handle in self._prompts.items():
-                self._start(index, self._generate(index, handle))
+                self._start_task(index, self._generate(index, handle))
 
     @property
     def prompt(self) -> events.Stats:
@@ -122,9 +120,8 @@ class Choices:
         running = self.count
         while running:
             pieces = [await self._pieces.get()]
-            while (
-                not self._pieces.empty()
-            ):  # the reader is slower than the model, so join more text
+            # if the reader is slower than the model, more text is joined
+            while not self._pieces.empty():
                 pieces.append(self._pieces.get_nowait())
             pieces.sort(key=lambda piece: piece.choice)  # within a choice the order stays
             for _, run in groupby(pieces, key=lambda piece: (piece.choice, piece.event)):
@@ -147,7 +144,7 @@ class Choices:
     async def result(self, index: int) -> Generation:
         """The generation; raises the error of the backend."""
         self.start()
-        return self._only_result or await self._tasks[index]
+        return await self._tasks[index]
 
     def stats(self) -> list[events.Stats]:
         """The measures of all choices so far; those of a running answer are an estimate."""
@@ -155,22 +152,15 @@ class Choices:
 
     async def results(self) -> list[Generation]:
         """The results of all choices, whose text need not come before; re-raises a failure."""
-        self._wants_pieces = False
-        if (
-            self._only_result is None and not self._tasks
-        ):  # a task takes two more turns of the event loop
-            self._only_result = await self._generate(0, self._prompts[0])
-        if self._only_result is not None:
-            return [self._only_result]
-        if len(self._tasks) == 1:  # and so does gathering
-            return [await self._tasks[0]]
+        self._wants_pieces = False  # unless the generations have begun
+        self.start()
         return await asyncio.gather(*self._tasks)
 
     async def aclose(self) -> None:
         """Stop generating, unless it has ended."""
         await end_tasks(*self._tasks)
 
-    def _start(self, index: int, work: Coroutine[Any, Any, Generation]) -> None:
+    def _start_task(self, index: int, work: Coroutine[Any, Any, Generation]) -> None:
         """Do the work of a choice in a task."""
         self._running.add(index)
         task = asyncio.create_task(work)
@@ -215,8 +205,6 @@ class Choices:
 
     def _stats(self, index: int) -> events.Stats:
         """The measures of a choice so far, none if its prompt is not read yet."""
-        if self._only_result is not None:
-            return self._only_result.stats
         task = self._tasks[index] if self._tasks else None
         if task and task.done() and not task.cancelled() and task.exception() is None:
             return task.result().stats
@@ -326,7 +314,7 @@ class ProgressStream:
                     for text in self._texts(report):
                         yield text
             finally:
-                if not entering.done():
+                if not entering.done():  # its error is raised below
                     await end_tasks(entering)
             choices = await entering
             prompt = choices.prompt

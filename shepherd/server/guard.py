@@ -58,7 +58,7 @@ class Doors(Struct, frozen=True):
     scopes: PathScopes = field(default_factory=PathScopes)
 
 
-class Guard:
+class Guard(Struct, frozen=True, eq=False):
     """Middleware that admits a request or answers it with an error.
 
     With keys, every path except the health check needs one with the scopes of the path, and a
@@ -68,15 +68,14 @@ class Guard:
     sites. What the `lifecycle` does not allow now is refused last.
     """
 
-    def __init__(self, app: ASGIApp, doors: Doors, lifecycle: Lifecycle) -> None:
-        self._app = app
-        self._doors = doors
-        self._lifecycle = lifecycle
+    app: ASGIApp
+    doors: Doors
+    lifecycle: Lifecycle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request that may come in, as long as its key is valid; refuse any other."""
         if scope["type"] != "http":  # of the server itself, such as its start
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         record = record_of(scope)
         try:
@@ -85,22 +84,22 @@ class Guard:
             await ErrorResponse(refusal)(scope, receive, send)
             return
         if record.admission is None:  # no key is needed, so none can be removed
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
         else:
             await self._serve_while_valid(record.admission, scope, receive, send)
 
     async def _admit(self, record: RequestRecord, scope: Scope) -> None:
         """Raise ApiError for a request that is not served; count it otherwise."""
-        headers, keys = Headers(scope=scope), self._doors.keys
+        headers, keys = Headers(scope=scope), self.doors.keys
         if keys is None:
             # web pages of elsewhere are refused; no page reaches a Unix socket
-            if not (self._doors.settings.insecure or is_local_socket(scope)):
-                _check_origin(headers, self._doors.settings)
+            if not (self.doors.settings.insecure or is_local_socket(scope)):
+                _check_origin(headers, self.doors.settings)
         elif not self._is_open(scope):
             secret = _sent_key(headers, scope["query_string"])
             record.admission = _checked_key(secret, keys)
             await self._check_key(record.admission, scope)
-        refusal = self._lifecycle.refusal(scope["method"], scope["path"])
+        refusal = self.lifecycle.refusal(scope["method"], scope["path"])
         if refusal is not None:
             raise refusal
 
@@ -108,8 +107,8 @@ class Guard:
         """Whether a path needs no key, although others do."""
         path: str = scope["path"]
         if path == METRICS_PATH:
-            return self._doors.settings.metrics_open
-        if path in self._doors.pages and scope["method"] == "GET":
+            return self.doors.settings.metrics_open
+        if path in self.doors.pages and scope["method"] == "GET":
             return True
         # `shepherd ctl` of the server's own user comes over the Unix socket, without a key
         is_ctl = path.startswith(f"{ADMIN_PREFIX}/") and is_local_socket(scope)
@@ -118,7 +117,7 @@ class Guard:
     async def _check_key(self, admission: Admission, scope: Scope) -> None:
         """Raise ApiError for what the key does not open; count the request otherwise."""
         key = admission.key
-        needed = self._doors.scopes.of(scope["method"], scope["path"])
+        needed = self.doors.scopes.of(scope["method"], scope["path"])
         missing = needed - key.scopes
         if missing:
             names = " and ".join(sorted(missing))
@@ -126,17 +125,17 @@ class Guard:
             raise ApiError(403, message + names, "insufficient_scope")
         is_limited = key.limits.counts_tokens or key.models
         # a path that needs no scope, as a list of models, does not use the model
-        if needed and is_limited and not self._doors.counts_tokens:
+        if needed and is_limited and not self.doors.counts_tokens:
             message = f"The API key {key.name} has limits that a shared session can't keep."
             raise ApiError(403, message, "insufficient_scope")
         if needed and scope["method"] not in ("GET", "OPTIONS"):
-            await self._doors.meter.limits.count_request(key)
+            await self.doors.meter.limits.count_request(key)
 
     async def _serve_while_valid(
         self, admission: Admission, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Serve the request; if its key is removed, stop it and report that to the client."""
-        work = asyncio.ensure_future(self._app(scope, receive, send))
+        work = asyncio.ensure_future(self.app(scope, receive, send))
         try:
             while not work.done():
                 await asyncio.wait({work}, timeout=CHECK_SECONDS)
@@ -146,8 +145,7 @@ class Guard:
                     return
             await work
         finally:
-            if not work.done():  # this task was cancelled
-                await end_tasks(work)
+            await end_tasks(work)  # it still runs if this task was cancelled
 
 
 def is_local_socket(scope: Scope) -> bool:

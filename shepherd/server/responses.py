@@ -181,21 +181,15 @@ class _Pump:
     async def _wait(self, seconds: float | None) -> None:
         """Wait for frames or the end; raises _SilenceError after `seconds`."""
         self._news.clear()
-        timer = None
-        if seconds is not None:  # a plain timer takes a fraction of `asyncio.timeout`
-            timer = asyncio.get_running_loop().call_later(seconds, self._news.set)
         try:
-            await self._news.wait()
-        finally:
-            if timer is not None:
-                timer.cancel()
-        if not self._has_news:
-            raise _SilenceError
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            raise _SilenceError from None
 
     async def aclose(self) -> None:
         """End the task."""
-        if not self._task.done():
-            await end_tasks(self._task)
+        await end_tasks(self._task)
 
     async def _make_frames(self) -> None:
         """The task: makes frames to their end, and waits while a slow client has too many."""

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any, ParamSpec, TypeVar
 
 from fastapi import Depends
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
@@ -131,19 +131,16 @@ class Exchange(Struct, frozen=True):
         return plain and self.tools_allowed and self.max_tokens != NO_TOKENS
 
 
-class Serving:
+class Serving(Struct, frozen=True, eq=False):
     """The work for one request; `receive` tells when its client hangs up, which stops the work.
 
     Without `receive` nobody waits, as for a response in the background.
     """
 
-    def __init__(
-        self, context: ServerContext, options: RequestOptions, receive: Receive | None = None
-    ) -> None:
-        self._context = context
-        self._options = options
-        self._receive = receive
-        self._lease_stack = AsyncExitStack()
+    context: ServerContext
+    options: RequestOptions
+    receive: Receive | None = None
+    _lease_stack: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     async def lease(self, name: str | None, keep_alive: float | None = None) -> Backend:
         """The model of a name, in use until the answer has ended.
@@ -151,15 +148,15 @@ class Serving:
         None is the default model. `keep_alive` is as in `Models.lease`. Raises ApiError for an
         unknown name, and the errors from loading it.
         """
-        leasing = self._context.monitor.leased(self._context.models, name, keep_alive)
+        leasing = self.context.monitor.leased(self.context.models, name, keep_alive)
         opening = self._lease_stack.enter_async_context(leasing)
-        return await responses.while_connected(self._receive, opening)
+        return await responses.while_connected(self.receive, opening)
 
     async def translate(
         self, parts: Sized, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """The result of `work`, which runs in a thread if there are many parts of a request."""
-        return await self._context.bodies.translate(parts, work, *args, **kwargs)
+        return await self.context.bodies.translate(parts, work, *args, **kwargs)
 
     async def respond(
         self, model: Backend, exchange: Exchange, stream: responses.StreamFormat | None = None
@@ -169,11 +166,11 @@ class Serving:
         The prompt is processed before the first header is sent, so what can't be answered is an
         error response either way.
         """
-        headers = self._options.response_headers
+        headers = self.options.response_headers
         if stream is None:
-            body = await responses.while_connected(self._receive, self.whole(model, exchange))
+            body = await responses.while_connected(self.receive, self.whole(model, exchange))
             return responses.JsonResponse(body, headers=headers)
-        keepalive = self._context.settings.keepalive
+        keepalive = self.context.settings.keepalive
         return responses.EventStreamResponse(
             lambda: self.frames(model, exchange), _logged, keepalive, stream, headers
         )
@@ -203,13 +200,13 @@ class Serving:
 
     async def count_tokens(self, model: Backend, exchange: Exchange) -> int:
         """How many tokens the prompt takes."""
-        budget = self._context.meter.budget()
+        budget = self.context.meter.budget()
         # an agent's prompt has its system message and tools too
         _, exchange = self._observed(model.info, exchange, budget)
-        await self._context.meter.check_tokens()
+        await self.context.meter.check_tokens()
         counting = model.count_session_tokens(exchange.session)
         try:
-            return await responses.while_connected(self._receive, counting)
+            return await responses.while_connected(self.receive, counting)
         except ContextFullError as error:
             raise to_api_error(error, model.info.context_size) from error
 
@@ -222,7 +219,7 @@ class Serving:
         self, model: Backend, exchange: Exchange, callback: EventCallback
     ) -> AsyncGenerator[Choices]:
         """The generations of the answer, whose tokens are held before and counted after."""
-        budget = self._context.meter.budget()
+        budget = self.context.meter.budget()
         observer, exchange = self._observed(model.info, exchange, budget)
         work = Work(
             [exchange.session, *exchange.later],
@@ -242,7 +239,7 @@ class Serving:
                         finally:
                             work.stats = choices.stats()
                 finally:
-                    self._context.monitor.note_tokens(*work.tokens())
+                    self.context.monitor.note_tokens(*work.tokens())
         except ContextFullError as error:
             raise to_api_error(error, model.info.context_size) from error
 
@@ -250,9 +247,9 @@ class Serving:
         self, model: ModelInfo, exchange: Exchange, budget: Budget
     ) -> tuple[Observer, Exchange]:
         """Who observes the answer, or makes it: the agent; raises ApiError."""
-        context, exchange = self._context, self._with_truncation(exchange)
+        context, exchange = self.context, self._with_truncation(exchange)
         agent, watch = context.agent, context.monitor.watch()
-        may_use_tools = self._options.uses_tools and key_has(KeyScope.TOOLS)
+        may_use_tools = self.options.uses_tools and key_has(KeyScope.TOOLS)
         if agent is None or not (exchange.is_turn and may_use_tools):
             return (watch if exchange.limited is None else exchange.limited(watch)), exchange
         if exchange.count > 1:
@@ -260,7 +257,7 @@ class Serving:
             raise unsupported(exchange.count_field, message)
         on_evicted = exchange.on_evicted
         accounts = Accounts(budget, watch, context.meter, context.monitor, context.models.lease)
-        owner = self._options.owner
+        owner = self.options.owner
         turn = AgentTurn(agent, model, exchange.session, accounts, owner, on_evicted)
         if on_evicted is not None:
             on_evicted = turn.report_evicted
@@ -268,7 +265,7 @@ class Serving:
 
     def _with_truncation(self, exchange: Exchange) -> Exchange:
         """The exchange, whose conversation may be shortened if the request says so."""
-        options, on_evicted = self._options, exchange.on_evicted
+        options, on_evicted = self.options, exchange.on_evicted
         # the header of the request says so, or a field of its body
         if not options.truncates and on_evicted is None:
             return exchange

@@ -98,18 +98,6 @@ async def test_the_end_is_read_with_the_last_text() -> None:
             result.send(None)
 
 
-async def test_a_whole_answer_alone_is_generated_by_its_reader() -> None:
-    backend = ScriptedBackend(parse_script("text: done"))
-    tasks = asyncio.all_tasks()
-    async with open_choices(Answering(backend), session()) as choices:
-        results = asyncio.ensure_future(choices.results())
-        await asyncio.sleep(0)
-        assert asyncio.all_tasks() - tasks <= {results}
-        (generation,) = await results
-        assert (await choices.results(), await choices.result(0)) == ([generation], generation)
-        assert choices.stats() == [generation.stats]
-
-
 async def test_a_reader_that_stops_ends_a_whole_answer() -> None:
     backend = HeldBackend(hold_generation=True)
     async with open_choices(Answering(backend), session()) as choices:

@@ -194,24 +194,23 @@ class OpenRequests(Struct):
             self.all_answered.set()
 
 
-class Lines:
+class Lines(Struct, frozen=True, eq=False):
     """The client's messages; at their end it waits for the answers to open requests."""
 
-    def __init__(self, lines: asyncio.Queue[bytes | None], requests: OpenRequests) -> None:
-        self._lines = lines
-        self._requests = requests
+    lines: asyncio.Queue[bytes | None]
+    requests: OpenRequests
 
     def __aiter__(self) -> "Lines":
         return self
 
     async def __anext__(self) -> str:
         """The next message; at the end of stdin the SDK would drop the answers under way."""
-        data = await self._lines.get()
+        data = await self.lines.get()
         if data is None:
-            await self._requests.answered()
+            await self.requests.answered()
             raise StopAsyncIteration
         line = data.decode("utf-8", "replace")
-        self._requests.received(line)
+        self.requests.received(line)
         return line
 
 

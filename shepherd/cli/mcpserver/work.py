@@ -35,11 +35,10 @@ Asker = Callable[[types.ElicitRequestFormParams], Awaitable[types.ElicitResult |
 """Shows a form; None if the client can't."""
 
 
-class ElicitingApprover:
+class ElicitingApprover(Struct, frozen=True):
     """Asks the client's user; everything but a clear yes denies the call."""
 
-    def __init__(self, ask: Asker) -> None:
-        self._ask = ask
+    show_form: Asker
 
     async def ask(self, request: ApprovalRequest) -> Approval:
         """The user's answer. A rule for good is not offered."""
@@ -47,7 +46,7 @@ class ElicitingApprover:
         if len(message) > MAX_CHARACTERS:
             return Approval(Choice.DENY, reason=TOO_LONG)
         choices = [Choice.ONCE, *([Choice.SESSION] if request.session else []), Choice.DENY]
-        result = await self._ask(
+        result = await self.show_form(
             types.ElicitRequestFormParams(message=message, requested_schema=_form(choices))
         )
         if result is None:

@@ -66,7 +66,10 @@ class _RequestWatch(Observer):
                 prefilling = super().prefilled(backend, session, callback, count)
                 prompts = await held.enter_async_context(prefilling)
                 stats = prompts[0].stats()
-                prompt.note_prompt(stats)
+                prompt.note(
+                    gen_ai__usage__input_tokens=stats.prompt_tokens,
+                    shepherd__cached_tokens=stats.cached_tokens,
+                )
             in_queue = time.perf_counter() - started - stats.prefill_seconds
             # the wait for the model counts once, and not again with the prompt of the next round
             for_model, record.waited = record.waited, 0.0
@@ -81,8 +84,11 @@ class _RequestWatch(Observer):
         with span("decode", gen_ai__response__model=self._record.model) as answer:
             listen = self._listener(callback, prompt)
             generation = await backend.generate_from_prefilled(prompt, listen, max_tokens)
-            answer.note_answer(generation)
-        stats = generation.stats
+            stats = generation.stats
+            answer.note(
+                gen_ai__usage__output_tokens=stats.completion_tokens,
+                shepherd__finish_reason=str(generation.finish_reason),
+            )
         # a text that nobody reads as it grows can come at once, so its tokens have a mean only
         if not prompt.wants_pieces and stats.completion_tokens > 1 and stats.decode_seconds:
             mean = stats.decode_seconds / stats.completion_tokens

@@ -9,8 +9,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from shepherd.backends.base import Generation
-from shepherd.events import Stats
+from msgspec import Struct
+
 from shepherd.version import __version__
 
 if TYPE_CHECKING:
@@ -18,42 +18,26 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
 
 logger = logging.getLogger(__name__)
-_SDK = "opentelemetry.sdk"
 _EXPORTERS = "OTEL_TRACES_EXPORTER"
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
-class Span:
-    """One span; without OpenTelemetry it does nothing."""
+class Span(Struct, frozen=True, eq=False):
+    """One span of OpenTelemetry; without one it does nothing."""
 
-    def __init__(self, span: Any = None) -> None:
-        self._span = span
+    span: Any = None
 
     def note(self, **attributes: str | float) -> None:
         """Add attributes; `__` in a name stands for a dot."""
-        if self._span is not None:
-            self._span.set_attributes({k.replace("__", "."): v for k, v in attributes.items()})
-
-    def note_prompt(self, stats: Stats) -> None:
-        """Add the tokens of a prompt."""
-        self.note(
-            gen_ai__usage__input_tokens=stats.prompt_tokens,
-            shepherd__cached_tokens=stats.cached_tokens,
-        )
-
-    def note_answer(self, generation: Generation) -> None:
-        """Add the tokens of an answer and its end."""
-        self.note(
-            gen_ai__usage__output_tokens=generation.stats.completion_tokens,
-            shepherd__finish_reason=str(generation.finish_reason),
-        )
+        if self.span is not None:
+            self.span.set_attributes({k.replace("__", "."): v for k, v in attributes.items()})
 
     def fail(self, description: str) -> None:
         """Mark it as failed."""
-        if self._span is not None:
+        if self.span is not None:
             from opentelemetry.trace import Status, StatusCode
 
-            self._span.set_status(Status(StatusCode.ERROR, description))
+            self.span.set_status(Status(StatusCode.ERROR, description))
 
 
 NO_SPAN = Span()
@@ -75,7 +59,7 @@ class Traces:
         if is_disabled or not is_requested:
             return None
         # the parent first: `find_spec` imports it, and fails if it is missing
-        if find_spec("opentelemetry") is None or find_spec(_SDK) is None:
+        if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
             logger.warning("OTEL_* asks for traces: install opentelemetry-sdk and an exporter")
             return None
         return cls._exporting(exporters or "otlp", env)
