@@ -169,7 +169,10 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
 
 
 def _webp_size(data: bytes) -> tuple[int, int]:
-    """The size from the first chunk: lossy, lossless, or with a canvas of its own."""
+    """The size from the first chunk: lossy, lossless, or with a canvas of its own.
+
+    The first two have 14 bits for each side; all but the lossy one count from 0 for one pixel.
+    """
     match data[12:16]:
         case b"VP8 ":
             width, height = struct.unpack_from("<HH", data, 26)

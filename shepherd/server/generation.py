@@ -198,7 +198,7 @@ class Choices:
             self._text_lengths[index] += len(event.text)
             logprobs = () if isinstance(event, events.Thinking) else self._fresh_logprobs(index)
             self._pieces.put_nowait(ChoicePiece(index, kind, event.text, logprobs))
-        # after a notice or an error nothing was sent, and the prompt can still be shortened
+        # a notice or an error is not sent, so the prompt can still be shortened after it
         if kind not in (events.CallbackEvent.SYSTEM, events.CallbackEvent.ERROR):
             self._has_begun.set()
         return log_warnings(event)

@@ -75,7 +75,7 @@ class Models(ABC):
     def _open(
         self, name: str | None, keep_alive: float | None
     ) -> AbstractAsyncContextManager[Backend]:
-        """See `lease`."""
+        """`lease` for a model that the key of the request allows."""
 
     @abstractmethod
     async def refresh(self) -> None:

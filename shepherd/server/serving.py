@@ -149,6 +149,7 @@ class Serving(Struct, frozen=True, eq=False):
         unknown name, and the errors from loading it.
         """
         leasing = self.context.monitor.leased(self.context.models, name, keep_alive)
+        # loading a model takes long, and nobody may wait for it any more
         opening = self._lease_stack.enter_async_context(leasing)
         return await responses.while_connected(self.receive, opening)
 
@@ -176,7 +177,7 @@ class Serving(Struct, frozen=True, eq=False):
         )
 
     async def whole(self, model: Backend, exchange: Exchange) -> JsonObject | list[JsonObject]:
-        """The whole answer."""
+        """The whole answer; one that broke off raises ApiError."""
         async with self._lease_stack, self._opened(model, exchange, log_warnings) as choices:
             generations = await choices.results()
         for generation in generations:
@@ -282,6 +283,7 @@ def serves(context: ServerContext) -> Any:
     """The dependency of routes that need a `Serving`."""
 
     async def serving(request: Request) -> AsyncGenerator[Serving]:
+        """The work for a request, which ends after its response, or when the route fails."""
         work = Serving(context, options_of(request), request.receive)
         try:
             yield work

@@ -144,33 +144,31 @@ PAGE = 500
 
 
 class Table(Struct, frozen=True):
-    """A table with its columns, of which the first `key` ones are its primary key."""
+    """A table with the columns of its primary key.
+
+    The same migrations make it in both databases, so its columns have one order.
+    """
 
     name: str
-    columns: Sequence[str]
-    key: int = 1
+    key: str
 
     def read(self, rows: Rows, offset: int) -> list[Sequence[Any]]:
         """A page of the rows, in the order of their keys."""
-        order = ", ".join(self.columns[: self.key])
-        names = ", ".join(self.columns)
-        statement = f"SELECT {names} FROM {self.name} ORDER BY {order} LIMIT ? OFFSET ?"
+        statement = f"SELECT * FROM {self.name} ORDER BY {self.key} LIMIT ? OFFSET ?"
         return rows.execute(statement, (PAGE, offset)).fetchall()
 
     def add(self, rows: Rows, page: Sequence[Sequence[Any]]) -> None:
-        """Add rows whose keys are new."""
-        places = ", ".join("?" * len(self.columns))
-        names = ", ".join(self.columns)
-        statement = f"INSERT INTO {self.name} ({names}) VALUES ({places}) ON CONFLICT DO NOTHING"
+        """Add rows whose keys are new; a page is never empty."""
+        places = ", ".join("?" * len(page[0]))
+        statement = f"INSERT INTO {self.name} VALUES ({places}) ON CONFLICT DO NOTHING"
         rows.executemany(statement, page)
 
 
 _ALL_DAYS = 36_500
-_TOKENS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
-USAGE = Table("usage", ("day", "key", "model", *_TOKENS), key=3)
-LAST_USED = Table("last_used", ("key", "moment"))
-RESPONSES = Table("responses", ("id", "owner", "used", "previous", "bytes", "body"))
-ITEMS = Table("items", ("response", "position", "output", "id", "body"), key=2)
+USAGE = Table("usage", "day, key, model")
+LAST_USED = Table("last_used", "key")
+RESPONSES = Table("responses", "id")
+ITEMS = Table("items", "response, position")
 
 
 def copy_state(paths: Paths, server: PostgresServer) -> Iterator[str]:

@@ -157,7 +157,7 @@ class AuditLog(Struct):
     """Writes lines to the file at `path`; without one there is no audit.
 
     A file of more than `max_bytes` is renamed, and a new one begins. If a line can't be written,
-    the log says so once; if it is `required`, `begin` then raises AuditError.
+    the log says so once; if it is `required`, the call is refused.
     """
 
     path: Path | None = None
@@ -165,16 +165,6 @@ class AuditLog(Struct):
     required: bool = False
     _warned: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def begin(self, entry: Mapping[str, object]) -> None:
-        """Write a line before a call, if lines are required; raises AuditError if that fails."""
-        error = self._write(entry) if self.required else None
-        if error is not None:
-            raise AuditError("the audit of tool calls can't be written") from error
-
-    def end(self, entry: Mapping[str, object]) -> None:
-        """Write the line of a call that has ended."""
-        self._write(entry)
 
     def _write(self, entry: Mapping[str, object]) -> OSError | None:
         """Write a line; returns the error if that fails, which is logged if it is the first."""
@@ -192,11 +182,14 @@ class AuditLog(Struct):
     def noted(self, entry: Mapping[str, object], record: "CallRecord") -> Generator[None]:
         """Do something with `entry` as its line; the record tells what came of it.
 
-        Entering it raises AuditError as `begin`. What is cancelled has a line too.
+        If lines are required, there is one before it too; entering raises AuditError if that can't
+        be written. What is cancelled has a line at its end, like all else.
         """
         started = time.perf_counter()
         try:
-            self.begin({"event": "begin", **entry})
+            error = self._write({"event": "begin", **entry}) if self.required else None
+            if error is not None:
+                raise AuditError("the audit of tool calls can't be written") from error
             yield
         except AuditError:
             record.outcome = "refused"
@@ -204,7 +197,7 @@ class AuditLog(Struct):
         finally:
             seconds = round(time.perf_counter() - started, 3)
             entry = {**entry, "event": "end", "decisions": record.decisions}
-            self.end({**entry, "seconds": seconds, "outcome": record.outcome})
+            self._write({**entry, "seconds": seconds, "outcome": record.outcome})
 
     def _append(self, entry: Mapping[str, object]) -> None:
         """Add a line to the file; raises OSError. Without a file it is an error only if required.
@@ -263,18 +256,18 @@ class CallRecord(Struct):
     outcome: str = "cancelled"
 
     def ruled(self, decision: Decision, cause: str) -> None:
-        """See `CallObserver`."""
+        """Note what the permission rules have decided, and which rule or reason that was."""
         self.add(decision.value, "rules", cause)
 
     def answered(self, approval: Approval) -> None:
-        """See `CallObserver`."""
+        """Note what a client has decided, or why nobody could."""
         if approval.by:  # the name of a key; without it nobody has answered
             self.add(approval.choice.value, f"key {approval.by}", "")
         else:
             self.add(approval.choice.value, "nobody", approval.reason)
 
     def started(self) -> None:
-        """See `CallObserver`."""
+        """Note that the call runs: what follows is no denial any more."""
         self.has_run = True
 
     def add(self, decision: str, by: str, cause: str) -> None:
@@ -308,11 +301,11 @@ class AuditedTools(Struct, frozen=True):
 
     @property
     def tools(self) -> Iterable[AnyTool]:
-        """See `CallRunner`."""
+        """The tools that the runner offers."""
         return self.runner.tools
 
     def on_behalf_of(self, caller: str) -> CallRunner:
-        """See `CallRunner`."""
+        """A runner for a model that a tool calls, with the same rules and the same approver."""
         return self.runner.on_behalf_of(caller)
 
     async def run(

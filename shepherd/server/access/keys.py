@@ -220,7 +220,7 @@ class KeyStore(Keys):
         self._keys: list[ApiKey] = []
 
     def keys(self) -> list[ApiKey]:
-        """See `Keys`."""
+        """All keys, oldest first; raises KeyStoreError."""
         return list(self._current())
 
     def _change(self, change: KeyChange) -> None:

@@ -85,11 +85,10 @@ class SlidingWindow:
     def reset(self, now: float) -> float:
         """The seconds until all that was used is free again."""
         self._expire(now)
-        return (
-            self._end_of(self._used_by_slot[-1][0]) - self._latest_time
-            if self._used_by_slot
-            else 0.0
-        )
+        if not self._used_by_slot:
+            return 0.0
+        newest_slot, _used = self._used_by_slot[-1]
+        return self._end_of(newest_slot) - self._latest_time
 
     def _end_of(self, slot: int) -> float:
         """The time at which what was used in this part counts no more."""
@@ -283,7 +282,7 @@ class LocalLimits:
             self._restore(store)
 
     async def count_request(self, key: ApiKey) -> None:
-        """See `Limits`."""
+        """Count a request, also for the limits after a restart; raises ApiError for none left."""
         limits = key.limits
         if not self._day_is_known and (limits.requests_per_day or limits.tokens_per_day):
             message = "The use of this key in the last day is unknown; the server's log says why."
@@ -292,16 +291,16 @@ class LocalLimits:
         self._charge(key, Resource.REQUESTS, 1)
 
     async def reserve_tokens(self, key: ApiKey, needed: int, wished: int) -> int:
-        """See `Limits`."""
+        """Hold tokens in memory alone: after a restart nobody uses them."""
         return self._limiter.reserve_tokens(key, needed, wished)
 
     def settle_tokens(self, key: ApiKey, reserved: int, used: int) -> None:
-        """See `Limits`."""
+        """Replace held tokens by those that were used, also for the limits after a restart."""
         self._limiter.settle(key.name, Resource.TOKENS, reserved, used)
         self._charge(key, Resource.TOKENS, used)
 
     def headers(self, key: ApiKey) -> dict[str, str]:
-        """See `Limits`."""
+        """The state of the limits for the headers of a response."""
         return self._limiter.headers(key)
 
     def _charge(self, key: ApiKey, resource: Resource, amount: int) -> None:

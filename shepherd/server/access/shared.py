@@ -167,7 +167,7 @@ class SharedLimits:
         closing.atexit = False  # at the exit the threads may still write
 
     async def count_request(self, key: ApiKey) -> None:
-        """See `Limits`."""
+        """Count a request for all servers; raises ApiError if a limit is reached, or not known."""
         if self._store is not None:
             self._store.note_use(key.name, int(time.time()))
         if key.limits == KeyLimits():  # without limits, no transaction is needed
@@ -180,7 +180,7 @@ class SharedLimits:
         await self._in_transaction(key, count)
 
     async def reserve_tokens(self, key: ApiKey, needed: int, wished: int) -> int:
-        """See `Limits`."""
+        """Hold tokens for all servers; raises ApiError if they are not left, or not known."""
 
         def reserve(windows: KeyWindows) -> int:
             return windows.limiter.grant_tokens(key, needed, wished)  # `hold` reserves them
@@ -188,7 +188,7 @@ class SharedLimits:
         return await self._in_transaction(key, reserve)
 
     def settle_tokens(self, key: ApiKey, reserved: int, used: int) -> None:
-        """See `Limits`."""
+        """Replace held tokens by those that were used: here at once, in the database soon."""
         if not key.limits.counts_tokens:
             return
         if key.name in self._last_limiters:
@@ -196,7 +196,7 @@ class SharedLimits:
         self._settle(key.name, reserved, used)
 
     def headers(self, key: ApiKey) -> dict[str, str]:
-        """See `Limits`; what other servers counted since the last request is not in them."""
+        """The state of the limits, without what other servers counted since the last request."""
         limiter = self._last_limiters.get(key.name)
         return {} if limiter is None else limiter.headers(key)
 

@@ -58,7 +58,7 @@ class DatabaseKeys(Keys):
         self._lock = threading.Lock()
 
     def keys(self) -> list[ApiKey]:
-        """See `Keys`."""
+        """All keys, oldest first, as they are in the database now; raises KeyStoreError."""
         return list(self._load().keys)
 
     def _current(self) -> list[ApiKey]:

@@ -50,7 +50,7 @@ _UPSTREAM_COUNTERS = (
 prometheus.disable_created_metrics()  # a second series for each, with the time of its first value
 
 
-class Metrics:
+class Metrics(Collector):
     """The measurements of one server.
 
     `running` requests and open `connections` are counted up and down.
@@ -62,7 +62,7 @@ class Metrics:
         models: Callable[[], Sequence[LoadedModel]] = tuple,
     ) -> None:
         """`known_models` gives the names that may be labels, `models` those that are loaded."""
-        self.models = models
+        self._loaded_models = models
         self.running = 0
         self.connections = 0
         self._known_models = known_models
@@ -108,7 +108,7 @@ class Metrics:
             buckets=TOKEN_BUCKETS,
             registry=registry,
         )
-        registry.register(_State(self))
+        registry.register(self)
         prometheus.ProcessCollector(registry=registry)
 
     @contextmanager
@@ -154,31 +154,19 @@ class Metrics:
             return model
         return OTHER
 
-
-def total(counter: prometheus.Counter, **labels: str) -> int:
-    """The sum of a counter's values that have these labels."""
-    (metric,) = counter.collect()
-    return int(sum(s.value for s in metric.samples if labels.items() <= s.labels.items()))
-
-
-class _State(Collector):
-    """What the server and its models are at the moment of reading."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
     def describe(self) -> Iterator[Metric]:
         """Nothing: a look at the models is not needed to register."""
         yield from ()
 
     def collect(self) -> Iterator[Metric]:
-        """All of it."""
-        metrics, models = self._metrics, self._metrics.models()
-        running, text = "shepherd_requests_running", "Requests that are being answered."
-        yield GaugeMetricFamily(running, text, value=metrics.running)
-        connections = metrics.connections
-        yield GaugeMetricFamily("shepherd_connections", "Open connections.", value=connections)
-        yield GaugeMetricFamily("shepherd_models_loaded", "Loaded models.", value=len(models))
+        """What the server and its models are at the moment of reading."""
+        models = self._loaded_models()
+        for name, text, value in (
+            ("requests_running", "Requests that are being answered.", self.running),
+            ("connections", "Open connections.", self.connections),
+            ("models_loaded", "Loaded models.", len(models)),
+        ):
+            yield GaugeMetricFamily(f"shepherd_{name}", text, value=value)
         yield from self._models(models)
         yield from self._caches(models)
         yield from self._upstreams(models)
@@ -189,7 +177,7 @@ class _State(Collector):
         for name, text, value_of in _MODEL_GAUGES:
             values = defaultdict[tuple[str, ...], float](float)
             for model in models:
-                values[self._metrics.label(model.name),] += value_of(model)
+                values[self.label(model.name),] += value_of(model)
             yield _filled(GaugeMetricFamily(name, text, labels=("model",)), values)
 
     def _caches(self, models: Sequence[LoadedModel]) -> Iterator[Metric]:
@@ -199,7 +187,7 @@ class _State(Collector):
             for field, name, text in metrics:
                 values = defaultdict[tuple[str, ...], float](float)
                 for model in models:
-                    label = self._metrics.label(model.name)
+                    label = self.label(model.name)
                     for tier in model.backend.status.cache_tiers:
                         values[label, tier.name] += getattr(tier, field)
                 yield _filled(family(name, text, labels=("model", "tier")), values)
@@ -208,7 +196,7 @@ class _State(Collector):
         """The measures of each server of a provider that has several."""
         places = ("model", "upstream")
         states = {
-            (self._metrics.label(model.name), state.url): state
+            (self.label(model.name), state.url): state
             for model in models
             for state in model.backend.status.upstreams
         }
@@ -224,7 +212,7 @@ class _State(Collector):
 
     def _llamacpp(self, models: Sequence[LoadedModel]) -> Iterator[Metric]:
         """The totals under the names of llama.cpp's server, which have no labels."""
-        tokens = self._metrics.tokens
+        tokens = self.tokens
         cached = total(tokens, kind="cached")  # our prompts include these, llama.cpp's do not
         for name, text, value in (
             (
@@ -236,13 +224,19 @@ class _State(Collector):
             ("tokens_predicted", "Generated tokens.", total(tokens, kind="generated")),
         ):
             yield CounterMetricFamily(f"llamacpp:{name}", text, value=value)
-        others = max(0, self._metrics.running - 1)  # without the request for these numbers
+        others = max(0, self.running - 1)  # without the request for these numbers
         waiting = sum(model.backend.status.waiting_requests for model in models)
         for name, text, value in (
             ("requests_processing", "Requests that are being answered.", others),
             ("requests_deferred", "Requests without a sequence.", waiting),
         ):
             yield GaugeMetricFamily(f"llamacpp:{name}", text, value=value)
+
+
+def total(counter: prometheus.Counter, **labels: str) -> int:
+    """The sum of a counter's values that have these labels."""
+    (metric,) = counter.collect()
+    return int(sum(s.value for s in metric.samples if labels.items() <= s.labels.items()))
 
 
 def _filled(

@@ -17,6 +17,7 @@ from shepherd.server.access.audit import (
     AuditedTools,
     AuditError,
     AuditLog,
+    CallRecord,
     short_arguments,
     without_secrets,
 )
@@ -54,6 +55,11 @@ def server_of(tmp_path: Path, script: str, *, required: bool = False) -> tuple[R
 def post(server: Recorded, path: str, key: str, body: Any) -> httpx.Response:
     headers = {"Authorization": f"Bearer {key}"}
     return httpx.post(server.url + path, json=body, headers=headers, timeout=PATIENCE)
+
+
+def note(log: AuditLog, entry: dict[str, Any]) -> None:
+    with log.noted(entry, CallRecord({})):
+        pass
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
@@ -155,7 +161,7 @@ def test_the_files_are_bounded(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     log = AuditLog(path, max_bytes=300)
     for number in range(100):
-        log.end({"number": number, "text": "x" * 50})
+        note(log, {"number": number, "text": "x" * 50})
     files = sorted(tmp_path.glob("audit.jsonl*"))
     assert len(files) == OLD_FILES + 1
     assert all(file.stat().st_size <= 300 for file in files)
@@ -168,13 +174,13 @@ def test_the_files_are_bounded(tmp_path: Path) -> None:
 def test_required_without_a_usable_file_refuses(tmp_path: Path, kind: str) -> None:
     path = None if kind == "none" else tmp_path
     with pytest.raises(AuditError):
-        AuditLog(path, required=True).begin({})
+        note(AuditLog(path, required=True), {})
 
 
 def test_a_file_that_others_can_read_becomes_private(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     path.touch(0o644)
-    AuditLog(path).end({})
+    note(AuditLog(path), {})
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
