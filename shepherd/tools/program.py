@@ -1,4 +1,4 @@
-"""A program to run, as data, and its environment: no pager, no editor and no password prompt."""
+"""Programs as data, and their environment: no pager, no editor and no password prompt."""
 
 import os
 import subprocess
@@ -9,6 +9,9 @@ from typing import BinaryIO, Protocol
 
 from msgspec import Struct
 
+from shepherd.own_programs import own_program
+
+GIT_SECONDS = 10
 _USUAL = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TZ", "USER")
 
 
@@ -107,3 +110,27 @@ def _git_settings(count: str) -> dict[str, str]:
         variables[f"GIT_CONFIG_KEY_{number}"] = key
         variables[f"GIT_CONFIG_VALUE_{number}"] = value
     return {**variables, "GIT_CONFIG_COUNT": str(first + len(_GIT_SETTINGS))}
+
+
+def git_paths(cwd: Path, arguments: Sequence[str], paths: Sequence[str] = ()) -> list[str]:
+    """The paths that git prints, each ended by NUL; `paths` are its input.
+
+    None if git is missing, fails, or takes longer than GIT_SECONDS.
+    """
+    git = own_program("git")
+    if git is None:
+        return []
+    try:
+        process = subprocess.run(
+            # without its optional locks, another git of the user never waits for this one
+            [git, "--no-optional-locks", *arguments],
+            input="\0".join(paths).encode("utf-8", "surrogateescape"),
+            cwd=cwd,
+            env=safe_environment(),
+            capture_output=True,
+            timeout=GIT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [path for path in process.stdout.decode("utf-8", "surrogateescape").split("\0") if path]

@@ -2,21 +2,18 @@
 
 import os
 import stat
-import subprocess
 import time
 from pathlib import Path
 from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from shepherd.own_programs import own_program
-from shepherd.tools.program import safe_environment
+from shepherd.tools.program import git_paths
 from shepherd.tools.search.walk import MAX_DEPTH, SKIPPED
 from shepherd.undo.files import KeptFiles, unkept
 from shepherd.undo.store import ABSENT, Entry, FileState, Kind
 
 MAX_SECONDS = 10.0
-GIT_SECONDS = 5
 SETTLED_NS = 50_000_000
 """A file that changed less than 50 ms before it was read may change again under the same times."""
 
@@ -157,22 +154,6 @@ def _unread(path: Path, mark: Marks) -> FileState:
 
 def _ignored(root: Path) -> frozenset[str]:
     """The paths that git ignores, directories as a whole; none outside of a repository."""
-    git = own_program("git")
-    if git is None:
-        return frozenset()
-    # another git of the user may wait for a lock
-    argv = [git, "--no-optional-locks", "ls-files", "-z", "--others", "--ignored"]
-    try:
-        process = subprocess.run(
-            [*argv, "--exclude-standard", "--directory"],
-            cwd=root,
-            env=safe_environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=GIT_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return frozenset()
-    names = process.stdout.decode("utf-8", "surrogateescape").split("\0")
-    return frozenset(f"{root}/{name.rstrip('/')}" for name in names if name)
+    options = ["--others", "--ignored", "--exclude-standard", "--directory"]
+    names = git_paths(root, ["ls-files", "-z", *options])
+    return frozenset(f"{root}/{name.rstrip('/')}" for name in names)

@@ -2,18 +2,15 @@
 
 import os
 import stat
-import subprocess
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
-from shepherd.own_programs import own_program
 from shepherd.tools.access import Access, AccessKind, Claim
 from shepherd.tools.permissions.defaults import protected_rules
-from shepherd.tools.program import safe_environment
+from shepherd.tools.program import git_paths
 
 _MAX_ENTRIES = 30_000
 _MAX_DENIED = 200
-_GIT_SECONDS = 10
 _IGNORE_FILES = frozenset({".ignore", ".rgignore", ".agignore", ".ackrc"})
 
 
@@ -30,7 +27,9 @@ def first_denied(root: Path, claim: Claim, denies: Callable[[str], bool]) -> str
                 return path
         if len(denied_paths) > _MAX_DENIED:
             raise OverflowError("too many denied files")
-    ignored = _ignored(root, denied_paths) if denied_paths else set[str]()
+    if not denied_paths:
+        return ""
+    ignored = git_paths(root, ["check-ignore", "-z", "--stdin"], denied_paths)
     return next((path for path in denied_paths if path not in ignored), "")
 
 
@@ -59,26 +58,6 @@ def _lists_hidden(root: Path) -> bool:
     return any(
         (directory / name).exists() for directory in (root, *root.parents) for name in _IGNORE_FILES
     )
-
-
-def _ignored(root: Path, paths: list[str]) -> set[str]:
-    """The paths that git ignores; none if git fails."""
-    git = own_program("git")
-    if git is None:
-        return set()
-    try:
-        process = subprocess.run(
-            [git, "check-ignore", "-z", "--stdin"],
-            input="\0".join(paths).encode("utf-8", "surrogateescape"),
-            cwd=root,
-            env=safe_environment(),
-            capture_output=True,
-            timeout=_GIT_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return set()
-    return set(process.stdout.decode("utf-8", "surrogateescape").split("\0"))
 
 
 MAX_ENTRIES = 200_000
