@@ -115,7 +115,7 @@ def _git_settings(count: str) -> dict[str, str]:
 def git_paths(cwd: Path, arguments: Sequence[str], paths: Sequence[str] = ()) -> list[str]:
     """The paths that git prints, each ended by NUL; `paths` are its input.
 
-    None if git is missing, fails, or takes longer than GIT_SECONDS.
+    There are no paths if git is missing, fails, or takes longer than GIT_SECONDS.
     """
     git = own_program("git")
     if git is None:

@@ -41,7 +41,7 @@ class RepetitionGuard:
     _counts: Counter[str] = field(default_factory=Counter[str])
     _results: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
-    def count(self, call: ToolCall) -> bool:
+    def allows(self, call: ToolCall) -> bool:
         """Count `call`; False if it has now been made too often to run."""
         key = _key(call)
         self._counts[key] += 1
@@ -113,7 +113,7 @@ class CallRounds:
         while done < len(calls):
             neighbours = takewhile(lambda call: call.name in parallel, calls[done:])
             batch = tuple(neighbours) or calls[done : done + 1]  # any other call runs alone
-            allowed = tuple(takewhile(self.guard.count, batch))
+            allowed = tuple(takewhile(self.guard.allows, batch))
             end_reason = await self._run_batch(allowed, calls[done + len(allowed) :])
             if end_reason is not None:
                 return end_reason

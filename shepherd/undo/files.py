@@ -101,7 +101,7 @@ class KeptFiles:
                 return FileState(Kind.UNKEPT, detail="unreadable", why=reason(error))
 
     def _capture_at(self, directory: int, path: Path) -> FileState:
-        """The same in the open directory of the path, so that no link can lead elsewhere."""
+        """The state of a path in its open directory, so that no link can lead elsewhere."""
         status = os.stat(path.name or ".", dir_fd=directory, follow_symlinks=False)
         owner = (status.st_uid, status.st_gid)
         if stat.S_ISLNK(status.st_mode):
@@ -163,7 +163,7 @@ def _restore(path: Path, state: FileState, data: bytes) -> str:
 
 
 def _restore_at(directory: int, name: str, state: FileState, data: bytes) -> str:
-    """The same for a name in its open directory; what is of another kind is removed first."""
+    """Give a name in an open directory this state; returns the reason if it can't have it."""
     try:
         present_mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
     except FileNotFoundError:

@@ -94,6 +94,7 @@ class UndoKeeper:
 
     async def preface(self) -> str:
         """What the user undid since the last message, for the model; "" if nothing."""
+        # without a message or a store there is nothing to undo, so no store is made
         if self._recorder is None and not (self._position() and self._path.exists()):
             return ""
         try:

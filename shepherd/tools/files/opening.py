@@ -35,7 +35,7 @@ def file_errors(path_text: str) -> Generator[None]:
 
 @contextmanager
 def directory_errors(path_text: str) -> Generator[None]:
-    """The same for the path of a directory."""
+    """Turn OSError into a PlaceError that names the path of a directory."""
     with file_errors(path_text):
         try:
             yield
@@ -62,7 +62,7 @@ def open_directory(path: Path, *, create: bool = False) -> int:
 
 
 def open_parent(path: Path) -> int:
-    """The same for the directory that contains `path`; it need not be readable."""
+    """A descriptor of the directory that contains the resolved `path`; it need not be readable."""
     return _walk(path.parent, _SEARCH, create=False)
 
 
@@ -81,7 +81,7 @@ def open_regular(path: Path) -> int:
 
 
 def open_below(directory: int, path: str) -> int:
-    """The same for a relative path below an open directory."""
+    """A descriptor for reading the regular file at a relative path below an open directory."""
     *parents, name = path.split("/")
     if any(part in ("", ".", "..") for part in (*parents, name)):
         raise OSError(errno.EINVAL, "not a resolved path", path)
@@ -90,7 +90,7 @@ def open_below(directory: int, path: str) -> int:
 
 
 def open_regular_at(directory: int, name: str) -> int:
-    """The same for a file inside an open directory."""
+    """A descriptor for reading the regular file `name` in an open directory; raises OSError."""
     existing_status(directory, name)  # opening a device may already have an effect
     with _report_links(directory, name):
         descriptor = os.open(name, _FILE, dir_fd=directory)

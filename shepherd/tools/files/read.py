@@ -56,6 +56,7 @@ class ReadFile(Tool[ReadArguments]):
 
 
 def _read(path: Path, arguments: ReadArguments, context: ToolContext, stopped: Stopped) -> str:
+    """The lines of the file that the arguments ask for; raises ToolError for a binary one."""
     with file_errors(arguments.path), FileAccess(context).open(path) as file:
         size = os.fstat(file.fileno()).st_size
         head = file.peek(HEAD_BYTES)[:HEAD_BYTES]

@@ -198,7 +198,7 @@ def _skip_lines(file: BinaryIO, count: int, stopped: Callable[[], bool]) -> int:
 def _count_lines(
     file: BinaryIO, already_read: bytes, stopped: Callable[[], bool]
 ) -> tuple[int, bool]:
-    """The number of lines from `already_read` to the end, and whether some were too many."""
+    """The number of lines from `already_read` on, and whether the rest was too long to count."""
     lines, size, last_byte = 0, 0, b"\n"
     chunk = already_read or file.read(_CHUNK)
     while chunk and size < _COUNT_LIMIT and not stopped():

@@ -106,7 +106,7 @@ def _read_patterns(path: Path) -> Iterator[_Pattern]:
 
 def _parse_pattern(line: str) -> Iterator[_Pattern]:
     r"""The pattern of a line, as git reads it; none for a comment, `\#` begins no comment."""
-    text = re.sub(r"(?<!\\) +$", "", line)
+    text = re.sub(r"(?<!\\) +$", "", line)  # spaces at the end count only behind a backslash
     negated, text = text.startswith("!"), text.removeprefix("!")
     if not text or line.startswith("#"):
         return

@@ -44,6 +44,7 @@ def _search(regex: re.Pattern[str], path: bytes) -> None:
 
 
 def _search_open(regex: re.Pattern[str], path: bytes, file: BinaryIO) -> None:
+    """Print the matching lines of an open file, unless it is binary."""
     head = file.read(_HEAD)
     if b"\0" in head:
         return  # a binary file

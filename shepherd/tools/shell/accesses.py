@@ -136,6 +136,7 @@ def _inner_accesses(command: syntax.Command, places: Places, depth: int) -> Iter
 
 
 def _redirect_accesses(redirect: syntax.Redirect, places: Places) -> Iterator[Access]:
+    """The files that a redirection may read or write."""
     if not opens_file(redirect):
         return
     for place in places.all:

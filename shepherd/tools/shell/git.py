@@ -151,7 +151,7 @@ class Options(Struct, frozen=True):
             return option[2:].partition("=")[0] in self.longs
         for char in option[1:]:
             if char in self.values:
-                return True
+                return True  # what follows is its value
             if char not in self.flags and not (char.isdigit() and "#" in self.flags):
                 return False
         return True
@@ -231,6 +231,7 @@ def git_places(words: Sequence[str], place: Path) -> list[Path]:
         if option in _PLACES:
             value = value if is_attached else "".join(words[index + 1 : index + 2])
             places.append(places[-1] / value)  # a second `-C` is relative to the first
+    # the directory where it starts counts only without such an option
     return places[1:] or places
 
 

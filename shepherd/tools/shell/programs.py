@@ -110,7 +110,7 @@ def is_known_form(words: Sequence[str]) -> bool:
     program, arguments = words[0], words[1:]
     if program in _KNOWN:
         return True
-    if program == "find":
+    if program == "find":  # beside its tests, it has options that delete, write or run programs
         return all(word in _FIND_TESTS for word in arguments if word.startswith("-"))
     options = _forms().get(program)
     if options is None:
@@ -177,15 +177,16 @@ def _argument_trees(
             return
         folders = folders or [place]
     elif program in ("find", "fd"):
+        # `-x`, `-X` and `--exec` of fd
         runs_programs = any(re.match(r"-[a-zA-Z]*[xX]|--e", word) for word in words[1:])
         if is_known_form(words) or (program == "fd" and not runs_programs):
             return  # it only prints names
         folders = folders or [place]
     elif program in _SEARCHERS or program == "rgrep":
-        hidden = any(_SHOWS_HIDDEN.fullmatch(word) for word in words[1:]) or program == "rgrep"
-        claim = Claim.TREE if hidden else Claim.VISIBLE_TREE
+        shows_hidden = program == "rgrep" or any(map(_SHOWS_HIDDEN.fullmatch, words[1:]))
+        claim = Claim.TREE if shows_hidden else Claim.VISIBLE_TREE
         folders = folders or [place]
-    elif program in _COPIERS:
+    elif program in _COPIERS:  # without `-r` they refuse directories
         folders = folders if any(map(_RECURSIVE.match, words[1:])) else []
     elif program in ("tar", "bsdtar", "gtar") and not _is_packing(words):
         return

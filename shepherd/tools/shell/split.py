@@ -302,7 +302,7 @@ class _Parser:
         """Read the commands in brackets, and redirections of all of them after it."""
         if self._cursor.starts("(("):
             raise UnreadableError("arithmetic")
-        if self._heredocs:
+        if self._heredocs:  # their texts would begin inside of the brackets
             raise UnreadableError("here-document")
         self._cursor.at += 1
         self._parse_nested(None, piped=self._next_piped)
@@ -348,7 +348,7 @@ class _Parser:
             self._add_redirect(command)
         elif not command.words and word.bare and word.text in _RESERVED:
             raise UnreadableError(f"the keyword {word.text}")
-        elif not command.words and _SUBSCRIPT.match(word.outline):
+        elif not command.words and _SUBSCRIPT.match(word.outline):  # `x[$(date)]=1` runs `date`
             raise UnreadableError("a subscript")
         elif not command.words and word.assignment:
             command.assignments.append(word)
@@ -377,6 +377,7 @@ class _Parser:
         self._cursor.skip_whitespace()
         start = self._cursor.at
         target = self._read_word()
+        # where a target is missing, a comment may follow
         if self._cursor.at == start or self._cursor.text[start] == "#":
             raise UnreadableError("a redirection without a target")
         if operator in ("<<", "<<-"):
