@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from rich.cells import cell_len
 
 from shepherd.cli.approval.dialog import MARKED, Dialog, lay_out
 from shepherd.cli.approval.pager import Gutter, Pager
@@ -37,7 +36,7 @@ class User:
 
     def __post_init__(self) -> None:
         question = approval_question(_request(self.command))
-        self.dialog = Dialog(question, Gutter(unicode=True), cell_len, lambda: self.now)
+        self.dialog = Dialog(question, Gutter(unicode=True), lambda: self.now)
 
     def look(self, seconds: float = 0.0, size: tuple[int, int] = SIZE) -> None:
         """Time passes, then the screen is drawn; a choice is carried out when its time comes."""
@@ -238,9 +237,7 @@ def test_rules_that_take_many_rows_are_part_of_the_text() -> None:
     rule = Rule("shell", "x" * 3000, Decision.ALLOW, "/work", Lifetime.SESSION)
     request = ApprovalRequest(ToolCall("1", "execute_command", {}), (), "ls", session=(rule,))
     user = _reader()
-    user.dialog = Dialog(
-        approval_question(request), Gutter(unicode=True), cell_len, lambda: user.now
-    )
+    user.dialog = Dialog(approval_question(request), Gutter(unicode=True), lambda: user.now)
     user.look()
     user.look(1)
     user.press("s")

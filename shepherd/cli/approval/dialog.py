@@ -27,17 +27,12 @@ class Dialog:
     """
 
     def __init__(
-        self,
-        question: Question,
-        gutter: Gutter,
-        measure: Callable[[str], int],
-        clock: Callable[[], float] = time.monotonic,
+        self, question: Question, gutter: Gutter, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.question = question
         self.answer: Answer | None = None
         self.note = ""
         self._gutter = gutter
-        self.measure = measure
         self._clock = clock
         self._marked_index = 0
         self._index_before_letter = 0
@@ -181,7 +176,7 @@ class Dialog:
 
     def _new_pager(self, rules: tuple[str, ...]) -> Pager:
         added: list[Line] = [fact(f"adds: {rule}", "") for rule in rules]
-        return Pager([*self.question.lines, *added], self._gutter, self.measure)
+        return Pager([*self.question.lines, *added], self._gutter)
 
     def _mark(self, index: int) -> None:
         if index != self._marked_index:
@@ -282,12 +277,12 @@ class _Around:
         short: bool = False,
     ) -> None:
         question = dialog.question
-        self.title = _folded(dialog, question.heading, width, 1 if short else 3, "warn")
+        self.title = _folded(question.heading, width, 1 if short else 3, "warn")
         self.menu = _short_menu(dialog) if short else _menu(dialog, sign, width, focused=focused)
         self.rules = _rules(dialog, width, 1 if short else max(3, height // 4))
         note = dialog.note or (HINT if focused else TYPING)
         style = "warn" if dialog.note or not focused else "quiet"
-        self.note = _folded(dialog, f"  {note}", width, 1 if short else 2, style)
+        self.note = _folded(f"  {note}", width, 1 if short else 2, style)
 
     @property
     def height(self) -> int:
@@ -320,19 +315,19 @@ def _rules(dialog: Dialog, width: int, max_rows: int) -> list[Row]:
     rows = [
         row
         for rule in dialog.marked.rules
-        for row in fold([(rule, "")], width, dialog.measure, lambda _row: "    ")
+        for row in fold([(rule, "")], width, lambda _row: "    ")
     ]
     dialog.page_rules(paged=len(rows) > max_rows)
     return [_row(RULES_PAGED[:width], "warn")] if len(rows) > max_rows else rows
 
 
-def _folded(dialog: Dialog, text: str, width: int, max_rows: int, style: str) -> list[Row]:
+def _folded(text: str, width: int, max_rows: int, style: str) -> list[Row]:
     """The text in at most `max_rows` rows; the last one tells if there is more."""
-    rows = fold([(text, style)], width, dialog.measure)
+    rows = fold([(text, style)], width)
     if len(rows) <= max_rows:
         return rows
     # a cell less, which the sign of more text needs
-    [*full_rows, last] = fold([(text, style)], width - 1, dialog.measure)[:max_rows]
+    [*full_rows, last] = fold([(text, style)], width - 1)[:max_rows]
     return [*full_rows, [*last, ("…", style)]]
 
 

@@ -1,6 +1,7 @@
 """A window on long text: wrapped inside a gutter, never cut."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import accumulate
 
 from shepherd.cli.approval.question import Line
@@ -33,16 +34,17 @@ class Gutter:
 def fold(
     fragments: Iterable[tuple[str, str]],
     width: int,
-    measure: Callable[[str], int],
     begin: Callable[[int], str] = lambda _row: "",
 ) -> list[Row]:
     """Rows of at most `width` cells, each after the result of `begin` for its number."""
+    from shepherd.cli.terminal.paint import character_cells  # imports rich
+
     rows: list[Row] = [[(begin(0), "quiet")]]
     used = indent = len(begin(0))
     for text, style in fragments:
         start = 0  # of what is not in a row yet
         for at, character in enumerate(text):
-            cells = measure(character)
+            cells = character_cells(character)
             # each row gets a character at least, however narrow the window is
             if used + cells > width and used > indent:
                 rows[-1].append((text[start:at], style))
@@ -55,17 +57,10 @@ def fold(
     return rows
 
 
-def wrap(line: Line, width: int, gutter: Gutter, measure: Callable[[str], int]) -> list[Row]:
-    """The rows of a line inside its gutter; at least one."""
-    return fold(line.fragments(), width, measure, lambda row: gutter.of(line, row))
-
-
 class Pager:
     """Lines, and the visible part of them, which begins at `place`."""
 
-    def __init__(
-        self, lines: Sequence[Line], gutter: Gutter, measure: Callable[[str], int]
-    ) -> None:
+    def __init__(self, lines: Sequence[Line], gutter: Gutter) -> None:
         self._lines = lines
         # for each line, and for the end: how many lines and characters are before it
         self._lines_before = list(accumulate((line.span for line in lines), initial=0))
@@ -73,7 +68,6 @@ class Pager:
             accumulate((len(line.text) + 1 for line in lines), initial=0)
         )
         self._gutter = gutter
-        self._measure = measure
         self.place: Place = (0, 0)
         self._bottom: Place = (0, 0)
         """The place after the last returned rows."""
@@ -186,7 +180,8 @@ class Pager:
             if len(self._wrapped) > 1000:  # a long text must not be kept twice
                 self._wrapped.clear()
             line = self._lines[index]
-            self._wrapped[index] = wrap(line, self._width, self._gutter, self._measure)
+            begin = partial(self._gutter.of, line)
+            self._wrapped[index] = fold(line.fragments(), self._width, begin)
         return self._wrapped[index]
 
     def _next(self, place: Place) -> Place:

@@ -49,7 +49,8 @@ async def ask_in_lines(question: Question, lines: Lines) -> Answer:
     Only a full word is an answer. After anything else the question is repeated; the end of the
     input means no.
     """
-    for row in fold([(question.heading, "")], _size(lines.target)[0], _cells):
+    columns, _ = _size(lines.target)
+    for row in fold([(question.heading, "")], columns):
         lines.show(f"{row_text(row)}\n")
     for page, position in _pages(question, lines.target):
         lines.show(f"{page}\n")
@@ -90,7 +91,7 @@ def _pages(question: Question, target: TextIO) -> Iterator[tuple[str, str]]:
     """Pages of the text, each but the last with its position; one page without a terminal."""
     columns, rows = _size(target)
     unicode = (target.encoding or "").lower().startswith("utf")
-    pager = Pager(question.lines, Gutter(unicode=unicode), _cells)
+    pager = Pager(question.lines, Gutter(unicode=unicode))
     while True:
         page = pager.next_page(columns, rows)
         yield "\n".join(map(row_text, page)), "" if pager.at_end else pager.position()
@@ -103,7 +104,7 @@ def _entries(question: Question, target: TextIO) -> Iterator[str]:
     for entry in question.entries:
         yield f"{entry.answer.value:<8} = {entry.meaning}"
         for rule in entry.rules:
-            rows = fold([(rule, "")], columns, _cells, lambda _row: "    ")
+            rows = fold([(rule, "")], columns, lambda _row: "    ")
             yield from map(row_text, rows)
 
 
@@ -119,12 +120,6 @@ def _size(target: TextIO) -> tuple[int, int]:
     except OSError:
         columns = rows = 0
     return max(20, columns or WIDTH), max(3, (rows or 24) - OTHER_ROWS)
-
-
-def _cells(character: str) -> int:
-    from rich.cells import get_character_cell_size  # slow to import
-
-    return get_character_cell_size(character)
 
 
 TERMINAL = "/dev/tty"

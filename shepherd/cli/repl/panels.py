@@ -19,7 +19,7 @@ from shepherd.cli.approval.question import Answer, Question, fact, text_lines
 from shepherd.cli.render.tool_view import FullResult
 from shepherd.cli.repl.keys import bind, input_waiting, more_follows
 from shepherd.cli.repl.prompt import Prompt
-from shepherd.cli.terminal.paint import UNICODE, Painter, Piece, character_cells
+from shepherd.cli.terminal.paint import UNICODE, Painter, Piece
 
 ESCAPE_SECONDS = 0.08
 """The time to wait for the rest of a sequence that begins with Esc."""
@@ -106,7 +106,7 @@ class QuestionPanel(_Panel):
 
     async def ask(self, question: Question) -> Answer:
         """Show `question` until it is answered; a prompt with text keeps the keys."""
-        self._dialog = Dialog(question, self._gutter, character_cells)
+        self._dialog = Dialog(question, self._gutter)
         self._answer = asyncio.get_running_loop().create_future()
         if not self._prompt.text:
             self._focus(self.window)
@@ -296,13 +296,13 @@ class ResultPanel(_Panel):
         rows = self._pager.rows(width, max(1, height - 1))
         number = f"result {self._index + 1} of {len(self._listed)}"
         place = f"  {number}, {self._pager.position()} ({RESULT_KEYS})"
-        first_row, *_ = fold([(place, "warn")], width, character_cells)
+        first_row, *_ = fold([(place, "warn")], width)
         return [*rows, first_row]
 
     def _open(self, index: int) -> None:
         result = self._listed[index]
         lines = [fact(result.title, "bold"), *text_lines(result.text)]
-        self._index, self._pager = index, Pager(lines, self._gutter, character_cells)
+        self._index, self._pager = index, Pager(lines, self._gutter)
         self._app().invalidate()
 
     def _open_other(self, step: int) -> None:

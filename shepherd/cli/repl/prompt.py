@@ -29,8 +29,6 @@ MIN_FOLDED = 2000
 """Characters from which a paste is folded."""
 MAX_HISTORY_BYTES = 1_048_576
 BURST_SECONDS = 0.03
-QUIET_SECONDS = 0.6
-"""After this long without typing, a key is meant for a new question."""
 
 
 class PromptHistory(FileHistory):
@@ -111,11 +109,6 @@ class Prompt:
         """Whether text arrives as fast as a paste."""
         just_now = time.monotonic() - self._typed_at < BURST_SECONDS
         return self._bursts_are_pastes and (just_now or self._was_in_burst)
-
-    @property
-    def is_typing(self) -> bool:
-        """Whether the user typed a moment ago."""
-        return bool(self.text) and time.monotonic() - self._typed_at < QUIET_SECONDS
 
     def take(self) -> str:
         """Return the text and clear the prompt; the history gets it, without keys."""
