@@ -4,7 +4,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Sequence
 from http import HTTPStatus
-from typing import Any, Self, cast
+from typing import Self
 
 import httpx
 from msgspec import Struct
@@ -146,7 +146,7 @@ class SharedSessionClient:
         A lost connection is resumed at the same place. Each connection begins with CONNECTED.
         SNAPSHOT means that updates are lost and the caller must read `session`.
         """
-        failures = 0
+        failures = 0  # in a row
         while True:
             try:
                 async for update in self._connection(after, path):
@@ -160,6 +160,7 @@ class SharedSessionClient:
             await asyncio.sleep(min(MAX_PAUSE, self._initial_pause * 2**failures))
 
     async def _connection(self, after: str, path: str) -> AsyncGenerator[RemoteUpdate]:
+        """The updates of one connection until it ends or, by TransportError, is lost."""
         timeout = httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
         headers = {RESUME_HEADER: after} if after else {}
         async with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
@@ -182,6 +183,7 @@ class SharedSessionClient:
         *,
         endless: bool = False,
     ) -> JsonObject:
+        """The server's answer, also that with an `ignored` status; raises as the class says."""
         seconds = None if endless else ANSWER_SECONDS
         timeout = httpx.Timeout(seconds, connect=CONNECT_SECONDS)
         try:
@@ -200,9 +202,9 @@ class SharedSessionClient:
         )
 
     def _refused(self, response: httpx.Response) -> errors.BackendError:
+        """The error for an answer that refuses, by its status."""
         status = response.status_code
-        details = _object(response.content).get("error")
-        fields = cast(dict[str, Any], details) if isinstance(details, dict) else {}
+        fields = as_object(_object(response.content).get("error"))
         message = str(fields.get("message") or f"{self.url} answered with status {status}.")
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             return errors.AccessError(f"{message} Give the key with --api-key or SHEPHERD_API_KEY.")
@@ -226,6 +228,7 @@ def parse_update(event: StreamEvent) -> RemoteUpdate | None:
 
 
 def _object(text: bytes) -> JsonObject:
+    """The JSON object in an answer; {} for anything else, as a proxy may send."""
     try:
         return as_object(read_json(text))
     except ValueError:

@@ -4,7 +4,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from msgspec import convert
 
@@ -53,8 +53,10 @@ class RemoteSession:
     def __init__(self, client: SharedSessionClient, viewer: Viewer, approver: Approver) -> None:
         self.client = client
         self._viewer = viewer
-        self._mine: OrderedDict[str, asyncio.Future[events.FinishReason]] = OrderedDict()
+        self._own_requests: OrderedDict[str, asyncio.Future[events.FinishReason]] = OrderedDict()
+        """The last requests of this client, with what `ask` waits for."""
         self._sending = asyncio.Lock()
+        """Held while a prompt is sent: updates wait until its request is known."""
         self._questions = RemoteQuestions(client, approver, viewer.notice)
         self._following: asyncio.Task[None] | None = None
         self._withdrawals: set[asyncio.Task[None]] = set()
@@ -83,7 +85,7 @@ class RemoteSession:
         is its state known. Raises ShepherdError if the prompt can't be sent, or if its state can't
         be determined.
         """
-        await self._sending.acquire()  # updates are held until their request is known
+        await self._sending.acquire()  # `_send` releases it
         sending = asyncio.create_task(self._send(prompt, images))
         try:
             request, ended = await asyncio.shield(sending)
@@ -102,26 +104,26 @@ class RemoteSession:
             raise
         if ended.done():
             return ended.result()
-        await self.lost()
+        await self.lost()  # raises why the updates have ended
         raise errors.BackendError(LOST)
 
     async def steer(self, prompt: str, images: Sequence[Image] = ()) -> None:
         """Let a prompt join the running turn; raises ShepherdError if it can't be sent."""
-        await self._sending.acquire()
+        await self._sending.acquire()  # `_send` releases it
         await self._send(prompt, images, steer=True)
 
     async def _send(
         self, prompt: str, images: Sequence[Image], *, steer: bool = False
     ) -> tuple[str, asyncio.Future[events.FinishReason]]:
-        """Send a prompt; updates are held until its request is known."""
+        """Send a prompt; returns its request, and what becomes its reason to end."""
         try:
             request = await self.client.send(prompt, images, steer=steer)
-            if request in self._mine:  # the prompt has joined a request that runs
-                return request, self._mine[request]
+            if request in self._own_requests:  # the prompt has joined a request that runs
+                return request, self._own_requests[request]
             ended: asyncio.Future[events.FinishReason] = asyncio.get_running_loop().create_future()
-            self._mine[request] = ended
-            if len(self._mine) > MAX_REMEMBERED:
-                self._mine.popitem(last=False)
+            self._own_requests[request] = ended
+            if len(self._own_requests) > MAX_REMEMBERED:
+                self._own_requests.popitem(last=False)
             return request, ended
         finally:
             self._sending.release()
@@ -129,6 +131,7 @@ class RemoteSession:
     async def _withdraw(
         self, sending: asyncio.Task[tuple[str, asyncio.Future[events.FinishReason]]]
     ) -> None:
+        """Cancel a request as soon as it is known."""
         try:
             request, _ = await sending
             await self.client.cancel(request)
@@ -136,12 +139,14 @@ class RemoteSession:
             self._viewer.notice(f"interrupted while it was sent: {error}")
 
     async def _follow(self, after: str) -> None:
+        """Show the updates after `after` until the connection is lost for good, which raises."""
         async for update in self.client.updates(after):
             async with self._sending:  # an update may belong to the request that is being sent
                 await self._take(update)
 
     async def _take(self, update: RemoteUpdate) -> None:
-        mine = update.request in self._mine
+        """Show an update, or do what it asks for."""
+        mine = update.request in self._own_requests
         match update.kind:
             case UpdateKind.SNAPSHOT:
                 await self._resume(str(update.data.get("message", "")))
@@ -167,24 +172,26 @@ class RemoteSession:
 
     def _complete(self, request: str, reason: str) -> None:
         """End the wait of `ask` for a request, if it is one of this client."""
-        ended = self._mine.get(request)
+        ended = self._own_requests.get(request)
         if ended is not None and not ended.done():
             ended.set_result(events.FinishReason(reason))
 
     async def _resume(self, reason: str) -> None:
         """Query the state of the requests whose updates were lost."""
-        self._viewer.notice(reason.partition(";")[0] or MISSED)
+        cause, _, _advice = reason.partition(";")  # the advice is for other programs
+        self._viewer.notice(cause or MISSED)
         session = await self.client.session()
-        for request, ended in self._mine.items():
-            if not ended.done():
-                try:
-                    state = await self.client.request(request)
-                except errors.BackendError as error:
-                    ended.set_exception(errors.BackendError(f"{LOST} ({error})"))
-                    continue
-                if state["state"] == "done":
-                    self._complete(request, str(state["finish_reason"]))
-        for data in cast(list[messages.JsonObject], session["approvals"]):
+        for request, ended in self._own_requests.items():
+            if ended.done():
+                continue
+            try:
+                state = await self.client.request(request)
+            except errors.BackendError as error:
+                ended.set_exception(errors.BackendError(f"{LOST} ({error})"))
+                continue
+            if state["state"] == "done":
+                self._complete(request, str(state["finish_reason"]))
+        for data in session["approvals"]:
             self._questions.ask(data)
 
 
@@ -206,29 +213,30 @@ class RemoteQuestions:
 
     def ask(self, data: messages.JsonObject) -> None:
         """Ask a question, unless it waits for its answer already."""
-        key = str(data["id"])
-        if key not in self._tasks:
-            task = asyncio.create_task(self._answer(key, data))
-            self._tasks[key] = task
-            task.add_done_callback(lambda _: self._tasks.pop(key, None))
+        question_id = str(data["id"])
+        if question_id not in self._tasks:
+            task = asyncio.create_task(self._answer(question_id, data))
+            self._tasks[question_id] = task
+            task.add_done_callback(lambda _: self._tasks.pop(question_id, None))
 
-    def withdraw(self, key: str) -> bool:
+    def withdraw(self, question_id: str) -> bool:
         """Stop asking, because the question is decided; whether it waited for an answer."""
-        task = self._tasks.get(key)
+        task = self._tasks.get(question_id)
         return task is not None and task.cancel()
 
-    def keep_only(self, keys: set[str]) -> None:
+    def keep_only(self, question_ids: set[str]) -> None:
         """Withdraw all other questions."""
-        for key in self._tasks.keys() - keys:
-            self.withdraw(key)
+        for question_id in self._tasks.keys() - question_ids:
+            self.withdraw(question_id)
 
-    async def _answer(self, key: str, data: messages.JsonObject) -> None:
+    async def _answer(self, question_id: str, data: messages.JsonObject) -> None:
+        """Wait for the user's answer, and send it."""
         approval = await self._approver.ask(approval_request(data))
         reason = approval.feedback
         if not reason and approval.reason != DENIED_BY_USER:  # that is what the server says itself
             reason = approval.reason
         try:
-            await self._client.decide(key, approval.choice.value, reason, approval.values)
+            await self._client.decide(question_id, approval.choice.value, reason, approval.values)
         except errors.ShepherdError as error:
             self._notice(f"the answer did not reach the server: {error}")
 

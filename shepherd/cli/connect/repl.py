@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 from msgspec import Struct
 from rich.text import Text
@@ -82,13 +81,13 @@ class RemoteRepl(_RemoteTerminal, Viewer):
         """Add the commands that the server's conversation expands."""
         for command in session.get("commands", []):
             name = one_line(str(command["name"]), MAX_TEXT)
-            if self._loop.table.find(name) is None:
+            if self._loop.table.find(name) is None:  # those of the terminal go first
                 entry = message_command(name, str(command["hint"]), str(command["summary"]))
                 self._loop.table.extend([entry])
 
     def event(self, event: Event, *, mine: bool) -> None:
         self._renderer(event)
-        if isinstance(event, ToolCall):
+        if isinstance(event, ToolCall):  # the server runs it; no executor reports its start
             self._renderer.tool_started(event)
 
     def prompt(self, text: str) -> None:
@@ -132,12 +131,14 @@ class RemoteRepl(_RemoteTerminal, Viewer):
         await self._remote.steer(text, await self._attach(text))
 
     async def _attach(self, text: str) -> tuple[Image, ...]:
+        """The images that a message mentions; only images are sent from this machine."""
         images = await asyncio.to_thread(attachments.mentioned_images, text, self._cwd)
         for image in images:
             self._renderer.notice(f"attached {attachments.described(image)}")
         return images
 
     def _greet(self, session: JsonObject) -> None:
+        """Show the model, the last exchanges, and what the running turn has written so far."""
         self._status.model = str(session["model"])
         self._status.context_used = int(session["context"]["used"])
         self._status.context_size = int(session["context"]["size"])
@@ -149,7 +150,7 @@ class RemoteRepl(_RemoteTerminal, Viewer):
         if running:
             self._surface.show(paint.BLANK_LINE)
             for piece in running["partial"]:
-                event = to_event(UpdateKind(piece["kind"]), {"language": "", **piece})
+                event = to_event(UpdateKind(piece["kind"]), piece)
                 if event is not None:
                     self._renderer(event)
 
@@ -167,52 +168,52 @@ class RemoteCommands(Struct, frozen=True):
     def commands(self) -> list[Command[str]]:
         """All of them."""
         own = {"clear": self._clear, "context": self._context, "skills": self._skills}
-        return [
-            *basic_commands(self.loop.table, self.loop.leave, "leave; the conversation goes on"),
+        commands = basic_commands(
+            self.loop.table, self.loop.leave, "leave; the conversation goes on"
+        )
+        commands += [
             Command("queue", "", "what runs and what waits at the server", self._queue),
             Command("cancel", "[ID]", "stop what runs, or the request ID", self._cancel),
-            *(
-                Command(c.name, c.usage, c.summary, own.get(c.name) or partial(self._run, c.name))
-                for c in COMMANDS.values()
-            ),
         ]
-
-    async def _requests(self) -> tuple[dict[str, str], dict[str, str]]:
-        """The running request, if there is one, and those that wait: their prompts by id."""
-        session = await self.client.session()
-        running = [session["running"]] if session["running"] else []
-        runs, waits = (
-            {str(entry["request"]): one_line(str(entry["prompt"]), MAX_TEXT) for entry in entries}
-            for entries in (running, session["queue"])
-        )
-        return runs, waits
+        for command in COMMANDS.values():
+            run = own.get(command.name) or partial(self._run, command.name)
+            commands.append(Command(command.name, command.usage, command.summary, run))
+        return commands
 
     async def _queue(self, argument: str) -> Lines:
-        runs, waits = await self._requests()
-        rows = [Row(request, f"runs: {prompt}") for request, prompt in runs.items()]
-        rows += [Row(request, f"waits: {prompt}") for request, prompt in waits.items()]
+        """A row for the running request, if there is one, and for each that waits."""
+        session = await self.client.session()
+        requests = [("runs", session["running"])] if session["running"] else []
+        requests += [("waits", request) for request in session["queue"]]
+        rows = [
+            Row(str(request["request"]), f"{state}: {one_line(str(request['prompt']), MAX_TEXT)}")
+            for state, request in requests
+        ]
         return rows or ["Nothing runs, nothing waits."]
 
     async def _cancel(self, argument: str) -> Lines:
-        runs, waits = await self._requests()
-        request = argument or next(iter(runs), "")
-        if not request:
+        session = await self.client.session()
+        running = str(session["running"]["request"]) if session["running"] else ""
+        waiting = [str(request["request"]) for request in session["queue"]]
+        request_id = argument or running
+        if not request_id:
             return ["Nothing runs."]
-        if request not in (*runs, *waits):
-            return [f"There is no request {one_line(request, MAX_TEXT)}."]
-        await self.client.cancel(request)
-        return [f"The request {request} is cancelled."]
+        if request_id not in (running, *waiting):
+            return [f"There is no request {one_line(request_id, MAX_TEXT)}."]
+        await self.client.cancel(request_id)
+        return [f"The request {request_id} is cancelled."]
 
     async def _clear(self, argument: str) -> None:
         await self.client.clear()
 
     async def _context(self, argument: str) -> Lines | None:
+        """The tokens of the parts, as `/context` shows them; an argument is for the server."""
         if argument:
             return await self._run("context", argument)
         session, context = await self.client.session(), await self.client.context()
         size, count = int(context["size"]), len(session["messages"])
         parts = [ContextPart(part["name"], part["tokens"]) for part in context["parts"]]
-        about = "" if context["exact"] else "about "
+        about = "" if context["exact"] else "about "  # an API's tokens are estimated
         used = f"{about}{context['used']:,} of {size:,} tokens, {count} messages"
         rows = [*part_rows(parts, size), ("used", used), ("session", str(session["id"]))]
         return [Row(*row) for row in rows]
@@ -250,12 +251,13 @@ class ApprovalDesk(_RemoteTerminal):
         return 0
 
     async def _follow(self, after: str) -> None:
+        """Ask the questions after `after` until the connection is lost, which raises."""
         async for update in self._client.updates(after, AGENT_UPDATES):
             match update.kind:
                 case UpdateKind.APPROVAL_NEEDED:
                     self._questions.ask(update.data)
                 case UpdateKind.APPROVAL_DECIDED:
-                    self._decided(update.data)
+                    self._note_decision(update.data)
                 case UpdateKind.SNAPSHOT:
                     self.notice(LOST_ANSWERS)
                     self._show(await self._client.agent_questions())
@@ -263,15 +265,17 @@ class ApprovalDesk(_RemoteTerminal):
                     pass
 
     def _show(self, state: JsonObject) -> None:
-        questions = cast(list[JsonObject], state["approvals"])
+        """Ask all open questions, and no others."""
+        questions = state["approvals"]
         self._questions.keep_only({str(question["id"]) for question in questions})
         for question in questions:
             self._questions.ask(question)
 
-    def _decided(self, data: JsonObject) -> None:
-        is_open = self._questions.withdraw(str(data["id"]))
+    def _note_decision(self, data: JsonObject) -> None:
+        """Show who else has decided a question, if it was still asked here."""
+        was_asked = self._questions.withdraw(str(data["id"]))
         self._renderer.end_turn()
-        if is_open:
+        if was_asked:
             by = f" by {data['by']}" if data.get("by") else ""
             self._renderer.notice(f"{data['tool']}: {data['decision']}{by}")
 

@@ -63,16 +63,16 @@ async def run_connected(config: Config, cwd: Path, request: Launch) -> int:
     address = request.connect
     url = address if "://" in address else f"http://{address}"
     async with SharedSessionClient(url, key) as client:
-        if request.prompt is not None or not sys.stdin.isatty():
-            images = load_images(request.images)
-            if request.prompt and not images and find_command(request.prompt) is not None:
-                print_text(await client.command(request.prompt))
-                return 0
-            prompt = with_context(request.prompt or "", read_piped())
-            if not prompt:
-                raise UsageError("There is no terminal to talk in; ask with -e, or pipe in.")
-            return await ask_once(client, prompt, images)
-        return await _terminal(client, config, cwd)
+        if request.prompt is None and sys.stdin.isatty():
+            return await _terminal(client, config, cwd)
+        images = load_images(request.images)
+        if request.prompt and not images and find_command(request.prompt) is not None:
+            print_text(await client.command(request.prompt))
+            return 0
+        prompt = with_context(request.prompt or "", read_piped())
+        if not prompt:
+            raise UsageError("There is no terminal to talk in; ask with -e, or pipe in.")
+        return await ask_once(client, prompt, images)
 
 
 async def _terminal(client: SharedSessionClient, config: Config, cwd: Path) -> int:
@@ -80,7 +80,7 @@ async def _terminal(client: SharedSessionClient, config: Config, cwd: Path) -> i
     paths = Paths.from_env(os.environ)
     try:
         await client.session()
-    except (NoSessionError, AccessError) as error:
+    except (NoSessionError, AccessError) as error:  # the key may be one for approvals alone
         from shepherd.cli.connect.repl import ApprovalDesk
 
         try:
