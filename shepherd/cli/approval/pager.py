@@ -176,6 +176,7 @@ class Pager:
         self._width, self._height = width, height
 
     def _rows(self, index: int) -> list[Row]:
+        """The rows of a line, wrapped when they are needed for the first time."""
         if index not in self._wrapped:
             if len(self._wrapped) > 1000:  # a long text must not be kept twice
                 self._wrapped.clear()

@@ -100,6 +100,7 @@ def _pages(question: Question, target: TextIO) -> Iterator[tuple[str, str]]:
 
 
 def _entries(question: Question, target: TextIO) -> Iterator[str]:
+    """A line for each answer, and below it the rules that it adds."""
     columns, _ = _size(target)
     for entry in question.entries:
         yield f"{entry.answer.value:<8} = {entry.meaning}"

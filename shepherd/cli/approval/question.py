@@ -293,6 +293,7 @@ def warnings(texts: Sequence[str]) -> Iterator[str]:
 
 
 def _named(kind: str, lines: list[str]) -> Iterator[str]:
+    """At most MAX_NAMED of the warnings, and the number of the others of this kind."""
     for line in lines[:MAX_NAMED]:
         yield f"! {line}"
     if len(lines) > MAX_NAMED:

@@ -134,6 +134,7 @@ def _settings(config: Config, paths: Paths, cwd: Path, problem: str) -> Check:
 
 
 def _directories(paths: Paths) -> Check:
+    """Whether the user's directories can be written."""
     places = (paths.config, paths.state, paths.data, paths.cache)
     closed = [str(place) for place in places if not _can_be_written(place)]
     if not closed:
@@ -247,6 +248,7 @@ def _model_file(config: Config) -> str:
 
 
 def _providers(paths: Paths, env: Mapping[str, str]) -> Iterator[Check]:
+    """Each provider, and each of its servers if it has several."""
     book = ProviderBook(paths, env)
     try:
         providers = book.all()

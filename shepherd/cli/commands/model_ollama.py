@@ -160,6 +160,7 @@ class _PullBars:
             self._bar.update(step.completed - self._bar.n)
 
     def _begin(self, step: ollama_models.PullProgress) -> None:
+        """Begin the bar of a file, or print a line where a bar can't be drawn."""
         self.close()
         self._digest = step.digest
         if not self._is_terminal:

@@ -195,6 +195,7 @@ class SharedSessionClient:
         raise self._refused(response)
 
     def _unreachable(self, error: httpx.TransportError) -> errors.UnreachableError:
+        """The error for a server that can't be reached; some of httpx's have no text."""
         reason = str(error) or type(error).__name__
         return errors.UnreachableError(
             f"No shared session can be reached at {self.url}: {reason}; is `shepherd --cliserver` "

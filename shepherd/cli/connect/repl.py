@@ -192,6 +192,7 @@ class RemoteCommands(Struct, frozen=True):
         return rows or ["Nothing runs, nothing waits."]
 
     async def _cancel(self, argument: str) -> Lines:
+        """Stop the request with this id, or the running one without an argument."""
         session = await self.client.session()
         running = str(session["running"]["request"]) if session["running"] else ""
         waiting = [str(request["request"]) for request in session["queue"]]

@@ -167,6 +167,7 @@ class MarkdownFlow:
             self._begin_block(line)
 
     def _begin_block(self, line: Line) -> None:
+        """Begin the block of a line that is not text."""
         match line.kind:
             case LineKind.HEADING:
                 self._begin_heading(line)
@@ -211,6 +212,7 @@ class MarkdownFlow:
             self._add_words(self._text_stream.feed(text))
 
     def _add_words(self, pieces: list[str]) -> None:
+        """Return pieces of the open text as ink."""
         for piece in pieces:
             text = styled(piece)
             if self._heading_style:
@@ -218,6 +220,7 @@ class MarkdownFlow:
             self._new_ink.append(Words(text))
 
     def _end_text(self) -> None:
+        """End the open paragraph, heading or item."""
         if self._text_stream is not None:
             self._add_words(self._text_stream.finish())
             self._text_stream = None
@@ -243,6 +246,7 @@ class MarkdownFlow:
         self._last_kind = LineKind.ITEM if in_list else kind
 
     def _add_rule(self, line: Line) -> None:
+        """Draw a line, between blocks or under a text."""
         self._end_text()
         if line.kind is LineKind.RULE:  # an underline stays below its text
             self._separate(line.kind)
@@ -268,6 +272,7 @@ class MarkdownFlow:
         return self._items.are_open or not after_text or (may_be_first and bool(line.content))
 
     def _begin_item(self, line: Line) -> None:
+        """Begin an item with its bullet or number, as far in as the list is nested."""
         self._end_text()
         continues_list = self._last_kind is LineKind.ITEM and not self._is_after_blank_line
         margin = self._items.margin or 1  # an outermost item is set in by one cell
@@ -288,6 +293,7 @@ class MarkdownFlow:
     # code
 
     def _open_fence(self, line: Line) -> None:
+        """Begin a block of code; the word after the fence names its language."""
         self._end_text()
         self._separate(LineKind.FENCE)
         words = line.content.split()
@@ -342,6 +348,7 @@ class MarkdownFlow:
     # quotes
 
     def _open_quote(self, line: Line) -> None:
+        """Begin a quote, whose text is Markdown of its own."""
         self._end_text()
         self._separate(LineKind.QUOTE)
         if self._depth >= MAX_DEPTH:

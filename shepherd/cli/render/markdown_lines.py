@@ -235,6 +235,7 @@ class CodeBlock:
         return Piece(Text(self._margin + INDENT) + self._highlighted(code), soft_wrap=True)
 
     def _highlighted(self, code: str) -> Text:
+        """A line in the colours of its language; plain without one, or if it is very long."""
         if len(self._last_lines) >= MAX_CONTEXT:
             del self._last_lines[: MAX_CONTEXT // 2]
         self._last_lines.append(code)

@@ -198,6 +198,7 @@ class Renderer:
         self._surface.show(*self._answer.feed(text))
 
     def _on_thinking(self, text: str) -> None:
+        """Stream reasoning, after a blank line at its beginning; hidden, it is only counted."""
         lead = [] if self._thinking.is_open else [BLANK_LINE]
         ink = self._thinking.feed(text)  # hidden text is counted
         self._start("thinking")
@@ -211,6 +212,7 @@ class Renderer:
             self._surface.refresh()
 
     def _end_thinking(self) -> None:
+        """Write the rest of the reasoning, or how long it was if it is hidden."""
         if not self._thinking.is_open:
             return
         characters = self._thinking.characters
@@ -221,6 +223,7 @@ class Renderer:
         self._surface.show(*rest)
 
     def _on_tool_result(self, result: events.ToolResult) -> None:
+        """Show a result under the line of its call, and the change that the call made."""
         call_id = result.id
         self._live_calls.end(call_id)
         if result.name == UPDATE_PLAN and not result.text.startswith("Error"):
@@ -251,6 +254,7 @@ class Renderer:
             self._surface.show(BLANK_LINE, tool_view.call_line(call, self._glyphs))
 
     def _on_notice(self, notice: events.Notice) -> None:
+        """Show a notice by its topic: in the live area, as a message of the user, or as a line."""
         match notice.topic:
             case events.Topic.TASK | events.Topic.OUTPUT if self._surface.has_live_area:
                 self._live_calls.take(notice)

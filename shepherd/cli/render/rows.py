@@ -74,6 +74,7 @@ class RowWriter:
             self._begin_row(self._later_prefix)
 
     def _begin_row(self, prefix: Text) -> None:
+        """Begin a row with what stands before its text."""
         self._is_row_open = True
         self._blanks.clear()
         self._out += self._painter.fragments(prefix)

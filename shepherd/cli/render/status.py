@@ -18,7 +18,7 @@ MAX_NAME = 40
 
 
 class Totals(Struct):
-    """Sums over the generations of this run; speeds are of the last one."""
+    """Sums over several generations."""
 
     turns: int = 0
     generations: int = 0

@@ -86,6 +86,7 @@ class _Line(Struct, frozen=True):
             yield Text(self.columns.rule * 3, "dim")
 
     def _in_columns(self, console: Console, widths: list[int]) -> Iterator[Text]:
+        """The row with its cells side by side, each wrapped in its column."""
         wrapped: list[list[Text]] = [
             list(cell.wrap(console, width, overflow="fold")) if cell.plain else []
             for cell, width in zip(self.cells, widths, strict=False)

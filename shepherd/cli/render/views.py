@@ -60,6 +60,7 @@ class AnswerView:
         return ink
 
     def _after_blank_line(self, ink: list[paint.Ink]) -> list[paint.Ink]:
+        """The ink, after a blank line if it is the first of its text."""
         if not ink or self._has_text:  # only the first part follows other output
             return ink
         self._has_text = True
@@ -164,6 +165,7 @@ class LiveCalls:
         ]
 
     def _texts(self) -> Iterator[str]:
+        """The lines: `└ last lines` of each command, `· last line` of each sub-agent."""
         for tail in self._command_tails.values():
             for number, line in enumerate(tail):
                 sign = self._glyphs.result if number == 0 else " "

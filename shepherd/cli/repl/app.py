@@ -139,6 +139,7 @@ class Repl(Frontend):
         task.add_done_callback(self._changing.discard)
 
     async def _change_mode(self) -> None:
+        """Set the next mode, and tell what it means or why the sandbox can't carry it."""
         policy = self._conversation.policy
         mode = turns.next_mode(policy.mode)
         self._status.approve = mode.value  # at once; trying the sandbox takes a moment

@@ -125,12 +125,14 @@ class TerminalLoop(Actions):
         return not self.waiting.is_empty
 
     def submit(self, text: str) -> None:
+        """Put a message or a command into the queue."""
         self.surface.hint("")
         if text.strip():
             self._queue.add(text)
             self.surface.refresh()
 
     def stop(self) -> None:
+        """Stop what runs; the messages that waited go back to the user, one into the prompt."""
         if not self.busy:
             self.surface.hint("Ctrl+D leaves, /help helps")
             return

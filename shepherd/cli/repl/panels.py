@@ -65,6 +65,7 @@ class _Panel(UIControl):
         wrap_lines: bool,  # noqa: FBT001 - prompt-toolkit's signature
         get_line_prefix: GetLinePrefixCallable | None,
     ) -> int:
+        """The rows that the panel wants, as prompt-toolkit asks for them."""
         rows = self._app().output.get_size().rows - self.rows_around
         return self.needed_rows(width, min(max_available_height, rows))
 
@@ -160,6 +161,7 @@ class QuestionPanel(_Panel):
         return self._frame.rows
 
     def _bindings(self) -> KeyBindings:
+        """Keys that move and page; Enter chooses, and any other text may be typing."""
         keys = KeyBindings()
         for key, step in {"up": -1, "s-tab": -1, "down": 1, "tab": 1}.items():
             bind(keys, key, partial(self.move, step))
@@ -300,6 +302,7 @@ class ResultPanel(_Panel):
         return [*rows, first_row]
 
     def _open(self, index: int) -> None:
+        """Show the result with this index, from its beginning."""
         result = self._listed[index]
         lines = [fact(result.title, "bold"), *text_lines(result.text)]
         self._index, self._pager = index, Pager(lines, self._gutter)
@@ -317,6 +320,7 @@ class ResultPanel(_Panel):
             self._app().invalidate()
 
     def _bindings(self) -> KeyBindings:
+        """Keys that page, show another result, or close the panel."""
         keys = KeyBindings()
         turns = {
             "up": Pager.up,

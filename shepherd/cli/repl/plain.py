@@ -100,6 +100,7 @@ class PlainSurface(Surface):
         self._has_left.set()
 
     def _take_line(self, line: str) -> None:
+        """Give a line to the question that waits, or send it as a message."""
         if self._answers is not None:
             self._answers.put_nowait(line)
         else:

@@ -140,6 +140,7 @@ class Scrollback:
         return line
 
     def _erase_draft(self) -> None:
+        """Remove the draft; the cursor is then at the end of the text."""
         if not self._draft:
             return
         if self.is_cursor_in_text:

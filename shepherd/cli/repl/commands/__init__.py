@@ -30,6 +30,7 @@ def fill_table(table: CommandTable, context: CommandContext) -> None:
 
 
 def _commands(table: CommandTable, context: CommandContext) -> Iterator[Command[str]]:
+    """The commands of Shepherd itself, in any order."""
     yield from Pickers(context).commands()
     yield from ViewCommands(context, table).commands()
     yield from ModelCommands(context).commands()

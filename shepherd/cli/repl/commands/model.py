@@ -186,6 +186,7 @@ class ProviderCommands(Struct, frozen=True):
         return names[(place + 1) % len(names)]
 
     async def _list(self) -> Lines:
+        """All providers and the local model; a star marks the one that answers."""
         conversation = self.context.conversation
         providers = conversation.providers.all()
         rows = await asyncio.to_thread(self._rows, providers)  # it may ask the keyring
@@ -244,6 +245,7 @@ class PromptConsole(Console):
         self._has_output = False
 
     def show(self, text: str) -> None:
+        """Show a line, the first one after a blank line."""
         blank_line = () if self._has_output else (BLANK_LINE,)
         self._has_output = True
         text = self._context.renderer.reword(text)
@@ -256,6 +258,7 @@ class PromptConsole(Console):
         return await self._context.surface.ask_secret(question)
 
     async def switch(self, selector: str) -> bool:
+        """Continue the conversation with that provider; returns whether it could be opened."""
         conversation = self._conversation
         return await switch(
             self._context, selector, lambda: conversation.slot.switch_provider(selector)

@@ -52,6 +52,7 @@ class SessionCommands:
         ]  # fmt: skip
 
     async def _system(self, argument: str) -> Lines:
+        """Show the system message, or replace it."""
         conversation = self._conversation
         if not argument:
             return [conversation.session.system_message or "(none)"]
@@ -88,6 +89,7 @@ class SessionCommands:
         return list(islice(others, MAX_LISTED))
 
     async def _resume(self, argument: str) -> Lines | None:
+        """List the sessions, or go on with one: by its number in the list, or by its id."""
         if not argument:
             return await self._list()
         conversation, renderer = self._conversation, self._context.renderer
@@ -103,6 +105,7 @@ class SessionCommands:
         return None
 
     async def _list(self) -> Lines:
+        """The sessions of this directory, whose numbers `/resume` takes then."""
         summaries = await asyncio.to_thread(self._summaries)
         self._listed = [summary.id for summary in summaries]
         if not summaries:
@@ -111,6 +114,7 @@ class SessionCommands:
         return [*rows, Note("/resume NUMBER goes on with one, /resume ID with any session.")]
 
     def _summaries(self) -> list[SessionSummary]:
+        """What is known of each session; those that can't be read are left out."""
         result: list[SessionSummary] = []
         for name in self._ids():
             with suppress(SessionError):  # `shepherd sessions list` reports the problem
@@ -118,6 +122,7 @@ class SessionCommands:
         return result
 
     async def _memory(self, argument: str) -> Lines:
+        """Show what the memory holds, search it, or clear it."""
         memory = self._conversation.memory
         if memory is None:
             return [NO_MEMORY]
@@ -185,6 +190,7 @@ class ViewCommands(Struct, frozen=True):
         return rows or ["No tools: the model was started without them."]
 
     async def _thinking(self, argument: str) -> Lines:
+        """Switch reasoning on or off, or its text; then show what is set."""
         session, renderer = self.context.conversation.session, self.context.renderer
         match argument:
             case "on" | "off":
@@ -200,6 +206,7 @@ class ViewCommands(Struct, frozen=True):
         return [f"thinking: {state}, {visibility}"]
 
     async def _usage(self, argument: str) -> Lines:
+        """Tokens and costs of the last turn, and since the start."""
         status = self.context.status
         spans = (("last turn", status.turn), ("since the start", status.totals))
         rows = [Row(name, _use(totals)) for name, totals in spans]
@@ -209,6 +216,7 @@ class ViewCommands(Struct, frozen=True):
         return rows
 
     async def _stats(self, argument: str) -> Lines:
+        """What was read and written since the start; the speeds are averages."""
         totals = self.context.status.totals
         read = totals.prompt_tokens - totals.cached_tokens
         cached = f"{totals.prompt_tokens:,}, of which cached {totals.cached_tokens:,}"
