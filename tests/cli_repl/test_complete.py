@@ -61,6 +61,7 @@ def completed(tmp_path: Path) -> Callable[[str], list[str]]:
         ("me@src", []),
         ("@nothing", []),
         ("@bad", []),
+        ("@~nobody-here/n", []),
     ],
 )
 def test_completions(completed: Callable[[str], list[str]], text: str, lines: list[str]) -> None:

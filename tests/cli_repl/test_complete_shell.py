@@ -44,6 +44,7 @@ def offers(cwd: Path, text: str) -> list[str]:
         ("!sub/ab", ["!sub/ab.txt"]),
         ("!cat >no", ["!cat >notes.txt"]),
         ("!cat missing/x", []),
+        ("!cat ~nobody-here/x", []),
         ("a !gi", []),
     ],
 )

@@ -13,6 +13,7 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
+from shepherd.cli.terminal.attachments import resolved
 from shepherd.conversation.commands.command import Command
 from shepherd.own_programs import own_program
 from shepherd.tools.search.walk import Ignored
@@ -101,7 +102,7 @@ class PromptCompleter(Completer):
     def _find(self, typed: str) -> Iterator[str]:
         """Entries that begin with `typed`, then similar files of subdirectories."""
         prefix, start = _split(typed)
-        base = (self._cwd / Path(prefix or ".").expanduser()).resolve()
+        base = resolved(self._cwd, prefix or ".").resolve()
         ignored = Ignored(base)
         offered: set[str] = set()
         for entry in scan(base):
@@ -162,7 +163,7 @@ def _paths(cwd: Path, word: str) -> Iterator[Completion]:
     """Entries that begin as a word of a shell line, in which a backslash is before a blank."""
     typed = re.sub(r"\\(.)", r"\1", word)
     prefix, start = _split(typed)
-    for entry in scan(cwd / Path(prefix or ".").expanduser()):
+    for entry in scan(resolved(cwd, prefix or ".")):
         is_hidden = entry.name.startswith(".") and not start
         if not entry.name.startswith(start) or is_hidden or not entry.name.isprintable():
             continue

@@ -84,7 +84,7 @@ def _similar(cwd: Path, path: str) -> str:
     directory, slash, name = path.rpartition("/")
     root_or_cwd = "/" if slash else "."
     try:
-        with os.scandir(_resolve(cwd, directory or root_or_cwd)) as entries:
+        with os.scandir(resolved(cwd, directory or root_or_cwd)) as entries:
             names = [entry.name for entry in islice(entries, MAX_COMPARED)]
     except (OSError, ValueError):
         return ""
@@ -100,7 +100,7 @@ async def attach_files(text: str, cwd: Path, tools: ToolExecutor, viewer: ToolEx
     attached = Attached(text)
     prompt_parts = [text]
     for number, path in enumerate(mentioned_paths(text, cwd), start=1):
-        is_directory = _resolve(cwd, path).is_dir()
+        is_directory = resolved(cwd, path).is_dir()
         is_image = not is_directory and _named_as_image(path)
         tool_name = "list_directory" if is_directory else "read_file"
         reader = viewer if is_image else tools
@@ -128,7 +128,7 @@ def mentioned_images(text: str, cwd: Path) -> tuple[Image, ...]:
     Raises ImageError for a file with an image's name that is not an image.
     """
     paths = [path for path in mentioned_paths(text, cwd) if _named_as_image(path)]
-    files = {path: file for path in paths if (file := _resolve(cwd, path)).is_file()}
+    files = {path: file for path in paths if (file := resolved(cwd, path)).is_file()}
     check_count(list(files))
     return tuple(load_image(file, path) for path, file in files.items())
 
@@ -147,7 +147,7 @@ def _named_as_image(path: str) -> bool:
     return Path(path).suffix.lower() in SUFFIXES
 
 
-def _resolve(cwd: Path, path: str) -> Path:
+def resolved(cwd: Path, path: str) -> Path:
     """A path as the user means it: in `cwd`, absolute, or below `~`."""
     try:
         return cwd / Path(path).expanduser()
@@ -157,6 +157,6 @@ def _resolve(cwd: Path, path: str) -> Path:
 
 def _exists(cwd: Path, path: str) -> bool:
     try:
-        return _resolve(cwd, path).exists()
+        return resolved(cwd, path).exists()
     except (OSError, ValueError):  # such as a name that is too long, or one with a NUL
         return False
