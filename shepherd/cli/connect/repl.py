@@ -274,9 +274,9 @@ class ApprovalDesk(_RemoteTerminal):
 
     def _note_decision(self, data: JsonObject) -> None:
         """Show who else has decided a question, if it was still asked here."""
-        was_asked = self._questions.withdraw(str(data["id"]))
+        is_still_open = self._questions.withdraw(str(data["id"]))
         self._renderer.end_turn()
-        if was_asked:
+        if is_still_open:
             by = f" by {data['by']}" if data.get("by") else ""
             self._renderer.notice(f"{data['tool']}: {data['decision']}{by}")
 
