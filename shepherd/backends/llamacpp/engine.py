@@ -173,7 +173,8 @@ class Engine(Struct, eq=False):
         if self.speculator is not None:
             self.speculator.warm_up()
         yield
-        _ = self.model.vocab.sorted_pieces  # for grammars
+        # For grammars.
+        _ = self.model.vocab.sorted_pieces
 
     def check_workers(self) -> None:
         """Raise WorkerLostError if an RPC worker was lost."""

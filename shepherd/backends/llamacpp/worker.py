@@ -209,7 +209,8 @@ class Worker:
         try:
             self._loop.call_soon_threadsafe(_deliver, updates)
         except RuntimeError:
-            self._stopping = True  # the loop is closed, and nobody reads updates any more
+            # The loop is closed, and nobody reads updates any more.
+            self._stopping = True
 
     def _end(self, engine: Engine, error: BackendError, *, orderly: bool) -> None:
         """Refuse new commands, end all jobs, save, and free the engine once it was closed.

@@ -287,7 +287,8 @@ class DiskCache:
         if evictions is not None:
             self.evictions += evictions
             self._remove_beginnings(entry)
-        self._version = -1  # the index lacks the new file
+        # The index lacks the new file.
+        self._version = -1
 
     def _remove_beginnings(self, entry: StoredSequence) -> None:
         """Remove the files that the new entry continues."""

@@ -188,7 +188,8 @@ def _reason(errors: Sequence[str]) -> str:
     specific = [e for e in errors if "failed to load model" not in e] or errors
     if not specific:
         return "llama.cpp gives no reason"
-    return specific[0].split(": ", 1)[-1]  # as in `llama_model_load: error loading model`
+    # As in `llama_model_load: error loading model`.
+    return specific[0].split(": ", 1)[-1]
 
 
 class Adapter(Struct, frozen=True):

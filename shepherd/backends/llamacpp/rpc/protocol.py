@@ -204,7 +204,8 @@ def parse_address(text: str) -> Address:
             f"llamacpp.rpc_servers: {text!r} is not an address. Write HOST:PORT, "
             f"such as 192.168.1.20:{DEFAULT_PORT}."
         )
-    return Address(match["host"].strip("[]").lower(), port)  # an IPv6 address has brackets
+    # An IPv6 address has brackets.
+    return Address(match["host"].strip("[]").lower(), port)
 
 
 def parse_addresses(texts: list[str]) -> tuple[Address, ...]:

@@ -233,7 +233,8 @@ class _Connection:
             return
         for start in range(0, size, _CHUNK):
             count = min(_CHUNK, size - start)
-            self._client.sendall(self._receive(count) or bytes(count))  # zeros after a loss
+            # Zeros after a loss.
+            self._client.sendall(self._receive(count) or bytes(count))
 
     def _substitute(self, request: protocol.Request) -> bytes:
         """An answer instead of the worker's; llama.cpp keeps some answers for the next models."""

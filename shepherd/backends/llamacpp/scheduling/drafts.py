@@ -316,7 +316,8 @@ class EarlierAnswers:
         self._tokens.append(end)
         if len(self._tokens) > self._max_tokens:
             self._tokens = self._tokens[-self._max_tokens // 2 :]
-            self._index = NgramIndex(self._size)  # an index has the places of tokens
+            # An index has the places of tokens.
+            self._index = NgramIndex(self._size)
 
     def look_up(self, tokens: Sequence[int], max_tokens: int) -> Draft | None:
         """What followed the last tokens of a conversation in the newest answer that has them."""

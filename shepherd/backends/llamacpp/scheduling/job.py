@@ -123,7 +123,8 @@ class Job:
         if not works or not self.images:
             return works
         image = self.next_image
-        return image is None or image.ready  # else its embeddings are not there yet
+        # Else its embeddings are not there yet.
+        return image is None or image.ready
 
     @property
     def next_image(self) -> ImageRun | None:
