@@ -40,13 +40,14 @@ async def run_json_lines(conversation: Conversation, prompt: str | None = None) 
     except errors.ShepherdError as error:
         writer.error(type(error).__name__, str(error))
         raise
-    command = question_command(conversation, prompt) if prompt is not None else None
+    if prompt is None:
+        await answers.run()
+        return 0
+    command = question_command(conversation, prompt)
     if command is not None:
         return 0 if await answers.command(*command) else 1
-    if prompt is not None:
-        return exit_code(await answers.turn(messages.Message.user(prompt)), answers.denials.count)
-    await answers.run()
-    return 0
+    reason = await answers.turn(messages.Message.user(prompt))
+    return exit_code(reason, answers.denials.count)
 
 
 class _Answers:
@@ -65,7 +66,7 @@ class _Answers:
         """Whether the program ended the running turn, so that its cancelling ends nothing else."""
 
     async def run(self) -> None:
-        """Answer until the input ends."""
+        """Answer prompts and commands in their order, until the input ends (None in the queue)."""
         reader = asyncio.create_task(self._read())
         try:
             while (item := await self._waiting.get()) is not None:
@@ -76,7 +77,7 @@ class _Answers:
                 while unread := self._conversation.additions.take_all():
                     for steering in unread:  # was to join the turn, and came too late
                         await self.turn(steering.message)
-            await reader
+            await reader  # which raises what went wrong with the input
         finally:
             reader.cancel()
 
@@ -88,7 +89,7 @@ class _Answers:
         try:
             reason = await self._running_turn
         except asyncio.CancelledError:
-            if not self._interrupted:
+            if not self._interrupted:  # then the whole conversation is to end
                 raise
         finally:
             self._running_turn = None
@@ -98,6 +99,7 @@ class _Answers:
         return reason
 
     async def _answer(self, prompt: messages.Message) -> events.FinishReason:
+        """Run the turn of a prompt; its errors are written, and end only the turn."""
         conversation = self._conversation
         try:
             backend, message = await conversation.prepare(prompt)
@@ -165,6 +167,7 @@ class _Answers:
             self._waiting.put_nowait(None)
 
     def _interrupt(self) -> None:
+        """End the user's own command or the turn, whichever runs; nothing if neither does."""
         if self._own_command is not None:
             self._own_command.cancel()
         elif self._running_turn is not None:

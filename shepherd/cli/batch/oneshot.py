@@ -43,6 +43,7 @@ class _Stream(Struct):
     is_open: bool = False
 
     def write(self, text: str) -> None:
+        """Write a text at once; "" writes nothing."""
         if text:
             self.file.write(text)
             self.file.flush()
@@ -66,7 +67,7 @@ class PlainOutput(Struct):
     denied: int = 0
     _out: _Stream = field(default_factory=lambda: _Stream(sys.stdout))
     _err: _Stream = field(default_factory=lambda: _Stream(sys.stderr))
-    _held: list[str] = field(default_factory=list[str])
+    _held_text: list[str] = field(default_factory=list[str])
 
     def receive(self, event: events.Event) -> bool:
         """Show an event; False if stdout is closed."""
@@ -95,6 +96,7 @@ class PlainOutput(Struct):
         self._err.write(f"{sanitize(text)}\n")
 
     def _show(self, event: events.Event) -> None:
+        """Write an event to the stream where it belongs; raises BrokenPipeError."""
         match event:
             case events.Text():
                 self._answer(event.text)
@@ -117,8 +119,9 @@ class PlainOutput(Struct):
                 pass
 
     def _end_generation(self, reason: events.FinishReason) -> None:
-        # what stands before tool calls is no answer
-        self._release(self._err if reason is events.FinishReason.TOOL_CALLS else self._out)
+        """Write the text that was held, which is no answer if tool calls follow it."""
+        has_calls = reason is events.FinishReason.TOOL_CALLS
+        self._release(self._err if has_calls else self._out)
         if reason is events.FinishReason.LENGTH:
             self.note(events.CUT)
 
@@ -131,16 +134,17 @@ class PlainOutput(Struct):
             self.note("\n".join(f"{ASCII_SIGNS[step.status]} {step.step}" for step in plan.steps))
 
     def _answer(self, text: str) -> None:
+        """Write a piece of the answer, or hold it until it is known to be the last one."""
         if self.live:
             self._err.end_line()
             self._out.write(sanitize_chunk(text))
         else:
-            self._held.append(text)
+            self._held_text.append(text)
 
     def _release(self, stream: _Stream) -> None:
         """Write the held text to a stream; stdout gets it as the model wrote it."""
-        text = "".join(self._held)
-        self._held.clear()
+        text = "".join(self._held_text)
+        self._held_text.clear()
         if text:
             self._err.end_line()
         stream.write(sanitize(text) if stream is self._err else text)
@@ -193,9 +197,10 @@ def read_piped() -> str:
     """The input on stdin, at most MAX_PIPED_BYTES; "" if stdin is a terminal."""
     if not _stdin_holds_data():
         return ""
-    if not select.select([STDIN], [], [], SILENCE_SECONDS)[0]:
+    readable, _, _ = select.select([STDIN], [], [], SILENCE_SECONDS)
+    if not readable:
         sys.stderr.write("shepherd: waiting for the end of stdin (< /dev/null gives none)\n")
-    data = sys.stdin.buffer.read(MAX_PIPED_BYTES + 1)
+    data = sys.stdin.buffer.read(MAX_PIPED_BYTES + 1)  # one more shows that there is more
     if len(data) > MAX_PIPED_BYTES:
         sys.stderr.write(f"shepherd: only the first {MAX_PIPED_BYTES} bytes of stdin are used\n")
     return data[:MAX_PIPED_BYTES].decode("utf-8", "replace").strip()
@@ -213,7 +218,7 @@ async def run_oneshot(conversation: Conversation, prompt: str | messages.Message
     BrokenPipeError if stdout is closed.
     """
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
+        if isinstance(stream, TextIOWrapper):  # a character that it can't encode is no error
             stream.reconfigure(errors="backslashreplace")
     output = PlainOutput(live=sys.stdout.isatty())
     conversation.notices.listen(output.note)
@@ -270,20 +275,24 @@ def question_command(
     commands, prompts of MCP servers, and paths such as `/etc` are messages.
     """
     call, line = find_command(question), parse_line(question)
-    if call is not None or line is None or _is_message(conversation, question, line[0]):
+    if call is not None or line is None:  # a command, or a line that does not begin with /NAME
         return call
-    name = one_line(line[0], MAX_NAME)
-    if line[0] in TERMINAL_COMMANDS:
-        other = TERMINAL_COMMANDS[line[0]]
+    called_name, _ = line
+    if _is_message(conversation, question, called_name):
+        return None
+    name = one_line(called_name, MAX_NAME)
+    if called_name in TERMINAL_COMMANDS:
+        other = TERMINAL_COMMANDS[called_name]
         advice = f"use `{other}` instead" if other else "start `shepherd` and type it there"
         raise errors.UsageError(f"/{name} works only in the interactive terminal; {advice}.")
     names = [*COMMANDS, *(str(c["name"]) for c in conversation.knowledge.command_list())]
-    similar = validation.nearest(line[0], names, cutoff=0.5)
+    similar = validation.nearest(called_name, names, cutoff=0.5)
     advice = f"did you mean /{similar}?" if similar else f"there are /{', /'.join(names)}."
     raise errors.UsageError(f"There is no command /{name}; {advice}")
 
 
 def _is_message(conversation: Conversation, question: str, name: str) -> bool:
+    """Whether a question that begins with /NAME is for the model: it expands NAME, or is a path."""
     knowledge, servers = conversation.knowledge, conversation.servers
     return (
         any(command["name"] == name for command in knowledge.command_list())

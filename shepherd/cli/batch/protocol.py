@@ -29,7 +29,7 @@ class UserInput(Struct, frozen=True):
 
     @classmethod
     def parse(cls, data: messages.JsonObject) -> Self:
-        """See `INPUT_TYPES`."""
+        """The input of a line's object; raises InputError."""
         return cls(_text(data, "content"), _images(data.get("images", [])))
 
     @property
@@ -47,7 +47,7 @@ class Interrupt(Struct, frozen=True):
 
     @classmethod
     def parse(cls, _data: messages.JsonObject) -> Self:
-        """See `INPUT_TYPES`."""
+        """The input of a line's object; raises InputError."""
         return cls()
 
 
@@ -58,7 +58,7 @@ class CommandInput(Struct, frozen=True):
 
     @classmethod
     def parse(cls, data: messages.JsonObject) -> Self:
-        """See `INPUT_TYPES`."""
+        """The input of a line's object; raises InputError."""
         return cls(_text(data, "command"))
 
 
@@ -69,7 +69,7 @@ class ModeInput(Struct, frozen=True):
 
     @classmethod
     def parse(cls, data: messages.JsonObject) -> Self:
-        """See `INPUT_TYPES`."""
+        """The input of a line's object; raises InputError."""
         return cls(ApproveMode(_one_of(data, "mode", [mode.value for mode in ApproveMode])))
 
 
@@ -80,7 +80,7 @@ class ApprovalsInput(Struct, frozen=True):
 
     @classmethod
     def parse(cls, data: messages.JsonObject) -> Self:
-        """See `INPUT_TYPES`."""
+        """The input of a line's object; raises InputError."""
         if not isinstance(data.get("ask"), bool):
             raise InputError('"approvals" needs true or false as its "ask"')
         return cls(bool(data["ask"]))
@@ -97,7 +97,7 @@ class DecisionInput(Struct, frozen=True):
 
     @classmethod
     def parse(cls, data: messages.JsonObject) -> Self:
-        """See `INPUT_TYPES`."""
+        """The input of a line's object; raises InputError."""
         choice = Choice(_one_of(data, "decision", [choice.value for choice in Choice]))
         reason = data.get("reason", "")
         if not isinstance(reason, str):
@@ -118,10 +118,7 @@ INPUT_TYPES: dict[str, type[Input]] = {
     "approvals": ApprovalsInput,
     "decision": DecisionInput,
 }
-"""Each type of input; the docstring of its class describes it in the reference.
-
-`parse` makes one of the line's object; it raises InputError.
-"""
+"""Each type of input; the docstring of its class describes it in the reference."""
 
 
 def parse_input(line: bytes) -> Input | None:
@@ -130,7 +127,7 @@ def parse_input(line: bytes) -> Input | None:
         text = line.decode().strip()
     except UnicodeDecodeError as error:
         raise InputError("not UTF-8") from error
-    if not text.startswith("{"):
+    if not text.startswith("{"):  # a prompt may come as a plain line
         return UserInput(text) if text else None
     try:
         data = cast(messages.JsonObject, valid_json(json.loads(text)))
@@ -143,6 +140,7 @@ def parse_input(line: bytes) -> Input | None:
 
 
 def _values(data: object) -> tuple[str, ...]:
+    """The values of a form, which may be a text alone; raises InputError for other types."""
     values = cast(list[object], data) if isinstance(data, list) else [data]
     texts = [value for value in values if isinstance(value, str)]
     if len(texts) < len(values):
@@ -151,6 +149,7 @@ def _values(data: object) -> tuple[str, ...]:
 
 
 def _text(data: messages.JsonObject, name: str) -> str:
+    """A text of an object; raises InputError if it is missing or blank."""
     value = data.get(name)
     if not isinstance(value, str) or not value.strip():
         raise InputError(f'a "{data["type"]}" needs a non-empty text as its "{name}"')
@@ -158,6 +157,7 @@ def _text(data: messages.JsonObject, name: str) -> str:
 
 
 def _one_of(data: messages.JsonObject, name: str, values: list[str]) -> str:
+    """A text of an object; raises InputError, which lists `values`, for any other text."""
     value = data.get(name)
     if value not in values:
         raise InputError(f'the "{name}" of a "{data["type"]}" must be one of {", ".join(values)}')
@@ -165,6 +165,7 @@ def _one_of(data: messages.JsonObject, name: str, values: list[str]) -> str:
 
 
 def _images(value: object) -> tuple[Image, ...]:
+    """The images of a prompt; raises InputError for the first that can't be read."""
     if not isinstance(value, list):
         raise InputError('"images" must be a list of objects with "data" and "name"')
     try:
@@ -175,6 +176,7 @@ def _images(value: object) -> tuple[Image, ...]:
 
 
 def _image(value: object) -> Image:
+    """The image of an object such as `{"data": "iVBOR…", "name": "cat.png"}`."""
     match value:
         case {"data": str(data), "name": str(name)}:
             return decode_image(data, name)
@@ -190,24 +192,25 @@ class JsonApprover:
     def __init__(self, write: Callable[[messages.JsonObject], bool]) -> None:
         self.asks = False
         self._write = write
-        self._open: dict[str, OpenQuestion] = {}
+        self._open_questions: dict[str, OpenQuestion] = {}
 
     async def ask(self, request: ApprovalRequest) -> Approval:
         """The program's answer."""
         if not self.asks:
             return Approval(Choice.DENY, reason=NO_TERMINAL)
         question = OpenQuestion(request)
-        self._open[question.id] = question
+        self._open_questions[question.id] = question
         try:
-            if not self._write({"type": "approval", **question.to_json()}):
+            is_written = self._write({"type": "approval", **question.to_json()})
+            if not is_written:  # the output is closed, and with it the program that could answer
                 return Approval(Choice.DENY, reason=NO_TERMINAL)
             return await question.answer
         finally:
-            del self._open[question.id]
+            del self._open_questions[question.id]
 
     def decide(self, decision: DecisionInput) -> None:
-        """Set an answer; raises InputError if no such question waits, or lacks this choice."""
-        question = self._open.get(decision.id)
+        """Set an answer; raises InputError if no such question waits, or it lacks this choice."""
+        question = self._open_questions.get(decision.id)
         try:
             if question is None:
                 raise InputError("No such question waits for an answer.")
@@ -218,7 +221,7 @@ class JsonApprover:
     def close(self) -> None:
         """Deny all questions: no answer can follow."""
         self.asks = False
-        for question in self._open.values():
+        for question in self._open_questions.values():
             if not question.answer.done():
                 question.decide(Approval(Choice.DENY, reason=NO_TERMINAL))
 
@@ -297,7 +300,7 @@ class EventWriter(Struct):
 
     def end_turn(self, reason: str, session: str, denied: int) -> None:
         """Report the end of the turn; calls without a result get one."""
-        for call_id, name in list(self._open_calls.items()):
+        for call_id, name in list(self._open_calls.items()):  # a copy: each result removes one
             self._result(call_id, name, messages.INTERRUPTED)
         ended: messages.JsonObject = {
             "type": "end_turn",
@@ -305,6 +308,7 @@ class EventWriter(Struct):
             "session": session,
             "denied": denied,
         }
+        # None where no price is known.
         costs = {"cost": self.turn.cost, "total_cost": self.session.cost}
         ended |= {name: cost for name, cost in costs.items() if cost is not None}
         self.write(ended)
@@ -326,6 +330,7 @@ class EventWriter(Struct):
         self.write({"type": "system", **data, **of_call})
 
     def _stats(self, stats: events.Stats) -> None:
+        """Add the measures of a generation to the sums, and write them."""
         for totals in (self.turn, self.session):
             totals.add(stats)
         origin = {"provider": stats.provider, "id": stats.id}
