@@ -26,7 +26,7 @@ from shepherd.backends.llamacpp.native.params import (
     gpu_layers,
     gpu_notice,
     model_params,
-    set_context_params,
+    set_deterministic_context,
 )
 from shepherd.backends.llamacpp.rpc.workers import Workers, open_workers
 from shepherd.backends.llamacpp.scheduling.job import Post
@@ -118,7 +118,7 @@ class Engine(Struct, eq=False):
                 sequences = max(parallel.initial, parallel.maximum)
             params = context_params(settings, sequences, model.traits)
             if settings.deterministic:
-                set_context_params(params, model.trained_context)
+                set_deterministic_context(params, model.trained_context)
             context = NativeContext(model, params)
             resources.callback(context.close)
             loaded.apply(context.handle)
@@ -279,7 +279,7 @@ _MIN_TOKENS_ON_OTHER_DEVICES = 64
 def make_deterministic(model: NativeModel, context: NativeContext) -> None:
     """Pad batches so that results do not depend on them; raises ModelLoadError if they still do.
 
-    The memory must be empty, and the parameters those of `set_context_params`.
+    The memory must be empty, and the parameters those of `set_deterministic_context`.
     """
     if model.keeps_state:
         raise ModelLoadError(

@@ -185,7 +185,7 @@ class Worker:
     def _run_commands(self, engine: Engine, *, wait: bool) -> None:
         """Run all waiting commands; `wait` sleeps until there is one."""
         if wait:
-            self._heart.rest()
+            self._heart.rest()  # without work, no progress is expected
             command = self._commands.get()
             self._heart.beat()
             command(engine)

@@ -13,7 +13,7 @@ from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import (
     context_params,
     model_params,
-    set_context_params,
+    set_deterministic_context,
 )
 from shepherd.config.llamacpp import LlamaCppSection
 from tests.backends.llamacpp.support import settings
@@ -66,7 +66,7 @@ def watched_context(model: NativeModel, values: LlamaCppSection, sequences: int)
     """A context with these settings, as the engine opens it."""
     params = context_params(values, sequences, model.traits)
     if values.deterministic:
-        set_context_params(params, model.trained_context)
+        set_deterministic_context(params, model.trained_context)
     context = WatchedContext(model, params)
     if values.deterministic:
         make_deterministic(model, context)

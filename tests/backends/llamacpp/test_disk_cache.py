@@ -117,7 +117,7 @@ def test_what_loses_its_place_is_written_by_a_thread_of_its_own(places: Places) 
             room.finish(talk(number))
         _wait_for_files(places.cache, 3)
         assert room.finish([*talk(0), 30])[1] == len(talk(0))
-        assert room.pool.counts.disk_hits == 1
+        assert room.pool.counts.hits["disk"] == 1
         assert room.pool.counts.swap_out >= 3
         room.pool.save_all()
     assert len(list(places.cache.glob("*.state"))) == 4

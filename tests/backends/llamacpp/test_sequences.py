@@ -203,7 +203,7 @@ def test_more_conversations_than_sequences_stay_warm(pairs: tuple[Room, Room]) -
                 assert sequence.restored == known
             warm.pool.release(sequence)
     counts = warm.pool.counts
-    assert counts.host_hits == 18
+    assert counts.hits["host"] == 18
     assert counts.swap_out >= 18
     assert 0 < warm.pool.host.bytes <= HOST_BYTES
 

@@ -113,7 +113,7 @@ def test_a_restore_counts_only_itself(opened: Open) -> None:
         device.queue(1_000_000)
         engine.pool.release(engine.pool.acquire([*prompt(600, 1), 40]))
         put_away(engine)
-    assert engine.pool.counts.host_hits == 20
+    assert engine.pool.counts.hits["host"] == 20
     assert host.seconds(size) == pytest.approx(size / device.copied_bytes, rel=0.01)
 
 
@@ -129,7 +129,7 @@ def test_what_is_faster_is_chosen_restoring_or_computing(
     for _ in range(20):
         engine.pool.host.note_restore(size, 0.015)
     engine.answer([*prompt(600, 1), 40], 1)
-    assert engine.pool.counts.host_hits == hits
+    assert engine.pool.counts.hits["host"] == hits
 
 
 def put_away(engine: LateEngine) -> int:

@@ -1,7 +1,6 @@
 """Files of saved sequences: the folder that processes share, and the format of one file."""
 
 import fcntl
-import logging
 import os
 import struct
 import zlib
@@ -18,8 +17,6 @@ from msgspec import Struct
 
 from shepherd.backends.llamacpp.cache.prefixes import packed
 from shepherd.backends.llamacpp.cache.sequence import Checkpoint, Checkpoints, StoredSequence
-
-logger = logging.getLogger(__name__)
 
 SUFFIX = ".state"
 _UNFINISHED = ".unfinished"

@@ -48,6 +48,7 @@ def placeholders(key: bytes, tokens: int, positions: int) -> tuple[int, ...]:
 
 def whole(tokens: Sequence[int], length: int) -> int:
     """The length of the longest prefix of at most `length` tokens that does not end in a run."""
+    # Back to text, or to the placeholder that ends its run.
     while length > 0 and tokens[length - 1] < 0 and not ~tokens[length - 1] & _END:
         length -= 1
     return length
@@ -59,7 +60,7 @@ def surplus(tokens: Sequence[int]) -> int:
 
 
 def runs(tokens: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The start and end of each run."""
+    """The start and end of each run of placeholders, which stands for an image."""
     start = -1
     for place, token in enumerate(tokens):
         if token >= 0:  # text

@@ -83,8 +83,7 @@ def marks(prompt: Sequence[int], controls: Collection[int], done: int) -> list[i
     """Where decoding a prompt should stop for a checkpoint, after the first `done` tokens.
 
     Checkpoints are before the last messages (the beginning of the answer is one of them) and
-    before earlier messages that are far apart. A message starts with the last control token of the
-    prompt.
+    before earlier messages that are far apart.
     """
     starts = message_starts(prompt, controls)
     near_the_end = whole(prompt, max(0, len(prompt) - _NEAR_THE_END))
@@ -96,7 +95,10 @@ def marks(prompt: Sequence[int], controls: Collection[int], done: int) -> list[i
 
 
 def message_starts(prompt: Sequence[int], controls: Collection[int]) -> list[int]:
-    """All positions of the prompt's last control token."""
+    """Where messages begin: the positions of the prompt's last control token.
+
+    Templates begin each message with it, also the answer, whose beginning ends a prompt.
+    """
     opening = next((token for token in reversed(prompt) if token in controls), None)
     if opening is None:
         return []

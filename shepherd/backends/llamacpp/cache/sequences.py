@@ -113,7 +113,10 @@ class SequencePool:
         self._swap_out_idle(chosen, len(prompt))
         self.mirror.plan_checkpoints(chosen, prompt)
         self._touch(chosen)
-        self.counts.note(len(chosen.tokens), restored=bool(chosen.restored))
+        if not chosen.tokens:
+            self.counts.misses += 1
+        elif not chosen.restored:  # else the tier that had them is counted already
+            self.counts.note_hit(tiers.MEMORY, len(chosen.tokens))
         return chosen
 
     def release(self, sequence: CachedSequence) -> None:
@@ -273,7 +276,8 @@ class SequencePool:
         self.host.note_restore(len(entry.state), self._stopwatch.finished() - started)
         self.mirror.trim(target, self.mirror.usable(target, prompt))
         target.restored = len(target.tokens)
-        self.counts.note_restored(target.restored, on_disk=stored.on_disk)
+        if target.tokens:  # else what was restored turned out to be of no use
+            self.counts.note_hit(stored.tier, target.restored)
         return bool(target.tokens)
 
     def _close_gaps(self, prompt: "array[int]", known: int) -> CachedSequence | None:

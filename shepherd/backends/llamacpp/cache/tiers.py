@@ -1,9 +1,10 @@
 """The cache's tiers behind memory, and what each of them holds."""
 
 from array import array
+from collections import Counter
 from collections.abc import Callable
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from shepherd.backends.base import CacheTier
 from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
@@ -17,38 +18,27 @@ _MIN_SPREAD = 256.0
 """Cells by which the measured batches must differ, as a standard deviation."""
 
 
-class CacheCounts(Struct):
-    """Counts of cache events since the model was loaded."""
+MEMORY, HOST, DISK = "memory", "host", "disk"
+"""The names of the tiers: llama.cpp's memory, host memory, and files."""
 
-    memory_hits: int = 0
-    memory_tokens: int = 0
-    host_hits: int = 0
-    host_tokens: int = 0
-    disk_hits: int = 0
-    disk_tokens: int = 0
+
+class CacheCounts(Struct):
+    """Counts of cache events since the model was loaded.
+
+    `hits` are prompts that reuse something, and `tokens` what they reuse, by the name of the tier.
+    """
+
+    hits: Counter[str] = field(default_factory=Counter[str])
+    tokens: Counter[str] = field(default_factory=Counter[str])
     misses: int = 0
     cleared: int = 0
     swap_out: int = 0
     gaps_closed: int = 0
 
-    def note(self, tokens: int, *, restored: bool) -> None:
-        """Count a prompt that reuses `tokens`; `note_restored` counts restored ones."""
-        if not tokens:
-            self.misses += 1
-        elif not restored:
-            self.memory_hits += 1
-            self.memory_tokens += tokens
-
-    def note_restored(self, tokens: int, *, on_disk: bool) -> None:
-        """Count a prefix that was restored into memory."""
-        if not tokens:  # what was restored turned out to be of no use
-            return
-        if on_disk:
-            self.disk_hits += 1
-            self.disk_tokens += tokens
-        else:
-            self.host_hits += 1
-            self.host_tokens += tokens
+    def note_hit(self, tier: str, tokens: int) -> None:
+        """Count a prompt that reuses so many tokens of a tier."""
+        self.hits[tier] += 1
+        self.tokens[tier] += tokens
 
 
 class TierUsage(Struct, frozen=True):
@@ -63,14 +53,10 @@ def cache_tiers(
     counts: CacheCounts, memory: TierUsage, host: TierUsage, disk: TierUsage
 ) -> tuple[CacheTier, ...]:
     """The rows of the tiers' report."""
-    rows = (
-        ("memory", memory, counts.memory_hits, counts.memory_tokens),
-        ("host", host, counts.host_hits, counts.host_tokens),
-        ("disk", disk, counts.disk_hits, counts.disk_tokens),
-    )
+    hits, tokens = counts.hits, counts.tokens
     return tuple(
-        CacheTier(name, held.entries, held.bytes, hits, tokens, held.evictions)
-        for name, held, hits, tokens in rows
+        CacheTier(name, held.entries, held.bytes, hits[name], tokens[name], held.evictions)
+        for name, held in ((MEMORY, memory), (HOST, host), (DISK, disk))
     )
 
 
@@ -82,9 +68,9 @@ class StoredPrefix(Struct, frozen=True):
     seconds: float
 
     @property
-    def on_disk(self) -> bool:
-        """Whether it must be read from disk."""
-        return isinstance(self.entry, SavedSequence)
+    def tier(self) -> str:
+        """The name of the tier that has it."""
+        return DISK if isinstance(self.entry, SavedSequence) else HOST
 
 
 class Tiers:

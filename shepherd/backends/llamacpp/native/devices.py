@@ -74,7 +74,7 @@ def gpu_handles(count: int = 1) -> Sequence[tuple[Device, int]]:
 
 
 def all_devices() -> Sequence[tuple[Device, int]]:
-    """All devices of llama.cpp and its pointers; empty if the library does not export them."""
+    """All devices, each with llama.cpp's pointer; empty if the library does not export them."""
     try:
         ggml = _ggml()
     except AttributeError:

@@ -78,7 +78,7 @@ def model_params(
     params = lib.llama_model_default_params()
     params.n_gpu_layers = gpu_layers(settings, env)
     if settings.deterministic:
-        set_model_params(params)
+        set_deterministic_model(params)
     params.split_mode = _SPLIT_ROW if settings.tensor_parallel > 1 else _SPLIT_LAYER
     gpus = gpu_count(settings)
     max_devices: int = lib.llama_max_devices()
@@ -90,8 +90,8 @@ def model_params(
     return params
 
 
-def set_model_params(params: Any) -> None:
-    """Change the parameters of a model: its weights are not repacked for groups of tokens.
+def set_deterministic_model(params: Any) -> None:
+    """Make results independent of batches: weights are not repacked for groups of tokens.
 
     llama.cpp reads the variable for tiled weights once, before the first batch of the process.
     """
@@ -115,8 +115,8 @@ def context_params(settings: LlamaCppSection, parallel: int, traits: ModelTraits
     return params
 
 
-def set_context_params(params: Any, trained_context: int) -> None:
-    """Change the parameters of a context: each sequence has its own cells, as many as the context.
+def set_deterministic_context(params: Any, trained_context: int) -> None:
+    """Make results independent of batches: each sequence has its own cells for a whole context.
 
     A batch is computed at once, because llama.cpp could split it between any two tokens.
     """

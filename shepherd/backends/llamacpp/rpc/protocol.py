@@ -4,7 +4,6 @@ A request is a command (1 byte), a size (8 bytes) and a payload. Some commands h
 size (8 bytes) and a payload. Source: `ggml-rpc.cpp` of llama-cpp-python 0.3.36.
 """
 
-import ipaddress
 import re
 import socket
 import struct
@@ -217,14 +216,6 @@ def parse_addresses(texts: list[str]) -> tuple[Address, ...]:
         if address in addresses[:index]:
             raise ConfigError(f"llamacpp.rpc_servers: {address} is there twice.")
     return addresses
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine reach an IP address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class WorkerInfo(Struct, frozen=True):

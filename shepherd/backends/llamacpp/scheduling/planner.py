@@ -111,7 +111,10 @@ class PrefillPace:
         return min(room, max(1, min(most, max(minimum, in_time))))
 
     def without_remainder(self, tokens: int) -> int:
-        """At most so many tokens, as a step that attention computes without padding."""
+        """At most so many tokens, as a step that attention computes without padding.
+
+        With full steps of 128 and 64, 300 tokens become 256, and 100 become 64.
+        """
         for size in self._limits.full_steps:
             if tokens > size:
                 return tokens - tokens % size
@@ -134,6 +137,7 @@ class Planner:
         self._pace = pace
         self._speculator = speculator if pool.rolls_back else None
         self._calm_from = 0.0
+        """The time from which a step may take long again."""
 
     def plan(self, active: Sequence[Job], *, queued: bool = False) -> list[Part]:
         """One token of each generating job, then chunks of the prompts.
