@@ -147,6 +147,20 @@ def as_texts(value: Any) -> list[str]:
     return [item for item in as_list(value) if isinstance(item, str)]
 
 
+def referenced(root: Any, reference: str) -> Any:
+    """The part of a JSON schema that "#/$defs/Point", say, names; None without one.
+
+    Nothing is fetched for a reference to another file.
+    """
+    if not reference.startswith("#"):
+        return None
+    node = root
+    for step in reference[1:].split("/")[1:]:
+        # the two characters that a name can't have in a pointer
+        node = as_object(node).get(step.replace("~1", "/").replace("~0", "~"))
+    return node
+
+
 def as_error_status(value: Any) -> int:
     """The HTTP status of an error, or 500 if the value is not one."""
     return value if isinstance(value, int) and 400 <= value < 600 else 500

@@ -51,25 +51,26 @@ P = TypeVar("P", bound=_Page)
 async def read_catalogue(client: Client, patterns: list[str]) -> Catalogue:
     """List everything; `patterns` choose the tools, and none chooses all."""
     able, notes = client.server_capabilities, list[str]()
-    tools, prompts = list[types.Tool](), list[types.Prompt]()
-    resources, templates = list[types.Resource](), list[types.ResourceTemplate]()
-    if able.tools is not None:
-        tools = await _all(client.list_tools, lambda p: p.tools, "tools", MAX_TOOLS, notes)
-    if able.prompts is not None:
-        prompts = await _all(
-            client.list_prompts, lambda p: p.prompts, "prompts", MAX_PROMPTS, notes
-        )
-    if able.resources is not None:
-        resources = await _all(
-            client.list_resources, lambda p: p.resources, "resources", MAX_RESOURCES, notes
-        )
-        templates = await _all(
-            client.list_resource_templates,
-            lambda p: p.resource_templates,
-            "templates of resources",
-            MAX_RESOURCES,
-            notes,
-        )
+    tools = await _all(able.tools, client.list_tools, lambda p: p.tools, "tools", MAX_TOOLS, notes)
+    prompts = await _all(
+        able.prompts, client.list_prompts, lambda p: p.prompts, "prompts", MAX_PROMPTS, notes
+    )
+    resources = await _all(
+        able.resources,
+        client.list_resources,
+        lambda p: p.resources,
+        "resources",
+        MAX_RESOURCES,
+        notes,
+    )
+    templates = await _all(
+        able.resources,
+        client.list_resource_templates,
+        lambda p: p.resource_templates,
+        "templates of resources",
+        MAX_RESOURCES,
+        notes,
+    )
     chosen = [t for t in tools if not patterns or any(fnmatchcase(t.name, p) for p in patterns)]
     return Catalogue(
         tuple(chosen), tuple(prompts), tuple(resources), tuple(templates), tuple(notes)
@@ -77,16 +78,21 @@ async def read_catalogue(client: Client, patterns: list[str]) -> Catalogue:
 
 
 async def _all(
+    capability: object | None,
     fetch: Callable[..., Awaitable[P]],
     items: Callable[[P], list[T]],
     noun: str,
     limit: int,
     notes: list[str],
 ) -> list[T]:
-    """The items of all pages; `notes` gets a sentence if there are more than `limit`."""
+    """The items of all pages; `notes` gets a sentence if there are more than `limit`.
+
+    A server without the `capability` (None) is not asked, as it may answer with an error.
+    """
     result: list[T] = []
     cursor: str | None = None
-    for _ in range(_MAX_PAGES):
+    # a server whose pages never end must not keep us
+    for _ in range(_MAX_PAGES if capability is not None else 0):
         page = await fetch(cursor=cursor)
         result += items(page)
         cursor = page.next_cursor
@@ -156,48 +162,49 @@ class Connection:
         self.instructions = ""
         self.questions = host.questions
         self.secrets = host.secrets
-        self._link = link
+        self._open_link = link
         self._host = host
         self._client: Client | None = None
         self._link_closed: asyncio.Event | None = None
-        self._settled = asyncio.Event()
-        """The first attempt has succeeded or failed."""
-        self._news = asyncio.Event()
+        self._first_attempt_ended = asyncio.Event()
+        self._state_changed = asyncio.Event()
         """The state is another one since `client` began to wait."""
-        self._relist = asyncio.Event()
+        self._offer_changed = asyncio.Event()
         """The server has changed what it offers."""
-        self._task: asyncio.Task[None] | None = None
+        self._supervisor: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Connect in the background, and go on until `stop`."""
-        if self._task is None or self._task.done():
+        if self._supervisor is None or self._supervisor.done():
             self._status.state, self._status.problem = ServerState.STARTING, ""
-            self._settled.clear()
-            self._task = asyncio.create_task(self._supervise(), name=f"mcp {self.server.name}")
+            self._first_attempt_ended.clear()
+            name = f"mcp {self.server.name}"
+            self._supervisor = asyncio.create_task(self._supervise(), name=name)
 
     async def stop(self) -> None:
         """Disconnect; the process has ended afterwards."""
-        if self._task is not None:
-            await end_tasks(self._task)
-            self._task = None
+        if self._supervisor is not None:
+            await end_tasks(self._supervisor)
+            self._supervisor = None
         self._status.state = ServerState.OFF
-        self._announce()
-        self._offer(Catalogue())
+        self._wake_waiting()
+        self._use_catalogue(Catalogue())
 
     async def settled(self) -> None:
         """Wait until the first attempt to connect has succeeded or failed."""
-        await self._settled.wait()
+        await self._first_attempt_ended.wait()
 
     async def client(self) -> Client:
         """The client of a server that is ready; waits a little for a restart.
 
         Raises ToolError with text for the model.
         """
-        with suppress(TimeoutError):
-            async with asyncio.timeout(min(_WAIT_SECONDS, self.server.definition.start_timeout)):
+        seconds = min(_WAIT_SECONDS, self.server.definition.start_timeout)
+        with suppress(TimeoutError):  # it is not ready then, which the error below tells
+            async with asyncio.timeout(seconds):
                 while self._client is None and self._status.state in _CHANGING:
-                    self._news.clear()
-                    await self._news.wait()
+                    self._state_changed.clear()
+                    await self._state_changed.wait()
         if self._client is None:
             reason = f": {self._status.problem}" if self._status.problem else ""
             raise ToolError(f"the MCP server {self.server.name} is {self._status.state}{reason}")
@@ -209,53 +216,57 @@ class Connection:
             self._link_closed.set()
 
     async def _supervise(self) -> None:
+        """The connection's task: connect again and again, until too many attempts fail in a row.
+
+        `stop` cancels it.
+        """
+        clock = asyncio.get_running_loop().time
         failures = 0
         while True:
-            began = asyncio.get_running_loop().time()
+            began_at = clock()
             self._status.problem = ""
             try:
                 self._status.problem = await self._attend()
-            except OtherTransportError:
+            except OtherTransportError:  # no failure: the next attempt uses the other one
                 continue
-            except ConfigError as error:
+            except ConfigError as error:  # the next attempt would fail in the same way
                 self._give_up(str(error))
                 return
             except BaseExceptionGroup as group:
-                if group.split(asyncio.CancelledError)[0] is not None:
+                if group.split(asyncio.CancelledError)[0] is not None:  # `stop` was called
                     raise
                 self._status.problem = self._status.problem or _reason(first_error(group))
             except Exception as error:  # noqa: BLE001 - also a defect must not end it silently
                 self._status.problem = self._status.problem or _reason(error)
-            lived = asyncio.get_running_loop().time() - began
-            failures = 1 if lived > STABLE_SECONDS else failures + 1
+            failures = 1 if clock() - began_at > STABLE_SECONDS else failures + 1
             if failures > MAX_RESTARTS:
-                self._give_up(
-                    f"{self._status.problem}. `/mcp reconnect {self.server.name}` tries again"
-                )
+                advice = f"`/mcp reconnect {self.server.name}` tries again"
+                self._give_up(f"{self._status.problem}. {advice}")
                 return
-            if failures == 1:
+            if failures == 1:  # one warning for all attempts
                 self._host.warn(f"ended: {self._status.problem}; it is started again.")
             self._status.state = ServerState.RESTARTING
-            self._announce()
+            self._wake_waiting()
             await asyncio.sleep(min(_FIRST_DELAY * 2 ** (failures - 1), MAX_DELAY))
 
     def _give_up(self, problem: str) -> None:
+        """Leave the server as failed, without its offer; the user may connect it again."""
         self._status.state, self._status.problem = ServerState.FAILED, problem
-        self._offer(Catalogue())
-        self._announce()
+        self._use_catalogue(Catalogue())
+        self._wake_waiting()
         self._host.warn(f"is not running: {problem}.")
 
     async def _attend(self) -> str:
         """Connect, and stay until the connection ends; returns why it ended."""
         seconds = self.server.definition.start_timeout
-        async with self._link() as link:
+        async with self._open_link() as link:
             self._link_closed = link.closed
             try:
                 async with asyncio.timeout(seconds) as start, self._new_client(link) as client:
-                    await self._read(client)
-                    start.reschedule(None)
+                    await self._read_catalogue(client)
+                    start.reschedule(None)  # only the start has a time limit
                     self._client, self._status.state = client, ServerState.READY
-                    self._announce()
+                    self._wake_waiting()
                     try:
                         await self._watch(client, link)
                     finally:
@@ -269,77 +280,86 @@ class Connection:
             return link.problem() or "its connection was closed"
 
     def _new_client(self, link: Link) -> Client:
+        """The SDK's client, which lets the server ask for what we can answer."""
         definition = self.server.definition
         return Client(
             link.streams,
+            # calls and the start have limits of their own, which are more exact
             read_timeout_seconds=max(definition.timeout, definition.start_timeout),
             client_info=types.Implementation(name="shepherd", version=__version__),
             message_handler=self._receive,
             elicitation_callback=self.questions.elicit,
             sampling_callback=self.questions.sample,
-            list_roots_callback=self._roots,
+            list_roots_callback=self._list_roots,
             cache=None,
         )
 
-    async def _roots(self, context: object) -> types.ListRootsResult:
-        return types.ListRootsResult(
-            roots=[types.Root.model_validate({"uri": uri}) for uri in self._host.roots]
-        )
+    async def _list_roots(self, context: object) -> types.ListRootsResult:
+        """The directories that the server may work in."""
+        roots = [types.Root.model_validate({"uri": uri}) for uri in self._host.roots]
+        return types.ListRootsResult(roots=roots)
 
     async def _receive(self, message: IncomingMessage) -> None:
+        """Note that the server offers something else; other messages say nothing to us."""
         changes = (
             types.ToolListChangedNotification,
             types.PromptListChangedNotification,
             types.ResourceListChangedNotification,
         )
         if isinstance(message, changes):
-            self._relist.set()
+            self._offer_changed.set()
 
     async def _watch(self, client: Client, link: Link) -> None:
         """Read the catalogue again when it has changed, until the connection closes."""
-        tasks = [asyncio.create_task(self._reread(client)), asyncio.create_task(self._hear(client))]
+        tasks = [
+            asyncio.create_task(self._follow_offer(client)),
+            asyncio.create_task(self._listen_for_changes(client)),
+        ]
         try:
             await link.closed.wait()
         finally:
             await end_tasks(*tasks)
 
-    async def _reread(self, client: Client) -> None:
+    async def _follow_offer(self, client: Client) -> None:
+        """Read the catalogue after each change, until the task is cancelled."""
         while True:
-            await self._relist.wait()
-            self._relist.clear()
-            with suppress(*_Failure):
-                await self._read(client)
+            await self._offer_changed.wait()
+            self._offer_changed.clear()
+            with suppress(*_Failure):  # the last catalogue stays; a lost connection ends by itself
+                await self._read_catalogue(client)
             await asyncio.sleep(_RELOAD_SECONDS)
 
-    async def _hear(self, client: Client) -> None:
+    async def _listen_for_changes(self, client: Client) -> None:
         """Listen for changes on newer connections; older ones send them by themselves."""
         with suppress(ListenNotSupportedError, SubscriptionLost, *_Failure):
             async with client.listen(
                 tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True
             ) as events:
                 async for _ in events:
-                    self._relist.set()
+                    self._offer_changed.set()
 
-    async def _read(self, client: Client) -> None:
+    async def _read_catalogue(self, client: Client) -> None:
+        """Read what the server offers now; what is left out is told once."""
         catalogue = await read_catalogue(client, self.server.definition.tools)
         self.instructions = client.instructions or ""
         for note in catalogue.notes:
             if note not in self.catalogue.notes:
                 self._host.warn(note)
-        self._offer(catalogue)
+        self._use_catalogue(catalogue)
 
-    def _announce(self) -> None:
+    def _wake_waiting(self) -> None:
         """Wake the tasks that wait for another state."""
-        self._settled.set()
-        self._news.set()
+        self._first_attempt_ended.set()
+        self._state_changed.set()
 
-    def _offer(self, catalogue: Catalogue) -> None:
+    def _use_catalogue(self, catalogue: Catalogue) -> None:
         if catalogue != self.catalogue:
             self.catalogue = catalogue
             self._host.changed()
 
 
 def _reason(error: BaseException) -> str:
+    """Why a connection failed, for the user."""
     if isinstance(error, ValidationError):
         return "its answer is not valid"
     return str(error) or type(error).__name__

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
@@ -22,6 +22,7 @@ from shepherd.mcp.servers import (
     Server,
     ServerState,
     ServerStatus,
+    Warn,
     all_servers,
     description,
     others,
@@ -44,8 +45,6 @@ START_SECONDS = 10.0
 """The longest wait of a turn for servers that are starting."""
 START = "start_mcp_server"
 """The name of the request to start a server of a project."""
-
-Warn = Callable[[str], None]
 
 
 class Entry(ServerStatus):
@@ -76,12 +75,12 @@ class ServerHub:
         self._disabled: tuple[str, ...] = ()
         self._consents = consents
         self._warn = warn
-        self._beginning: asyncio.Task[None] | None = None
-        self._changed = False
+        self._start_task: asyncio.Task[None] | None = None
+        self._has_changes = False
         """Whether the servers offer other tools than the last `update` has seen."""
-        self._followed: ToolRegistry | None = None
+        self._live_registry: ToolRegistry | None = None
         """The registry that gets later changes at once."""
-        self._late: set[str] = set()
+        self._reported_late: set[str] = set()
         """The servers that the user knows to start slowly."""
 
     def add(self, servers: Iterable[Server]) -> None:
@@ -110,10 +109,11 @@ class ServerHub:
         matches are not offered.
         """
         self._sampler, self._disabled = sampler, tuple(disabled)
-        if self._beginning is None:
-            self._beginning = asyncio.create_task(self._begin(), name="mcp")
+        if self._start_task is None:
+            self._start_task = asyncio.create_task(self._start_accepted(), name="mcp")
 
-    async def _begin(self) -> None:
+    async def _start_accepted(self) -> None:
+        """Start the servers that may be started; a task runs it, so that no prompt waits for it."""
         for entry in self.entries:
             if not entry.server.definition.enabled:
                 entry.problem = "enabled = false"
@@ -164,9 +164,9 @@ class ServerHub:
 
     async def ask(self, approver: Approver) -> None:
         """Ask once for consent to each server of the project that has none, and start it then."""
-        if self._beginning is None:
+        if self._start_task is None:
             return
-        await asyncio.shield(self._beginning)  # an interrupted turn must not end the start
+        await asyncio.shield(self._start_task)  # an interrupted turn must not end the start
         for entry in self.entries:
             if entry.state is ServerState.WAITING:
                 await self.ask_for(entry, approver)
@@ -183,7 +183,7 @@ class ServerHub:
         answer = await approver.ask(request)
         if answer.choice is approval.Choice.DENY:
             entry.state, entry.problem = ServerState.OFF, answer.reason
-            if answer.reason == approval.NO_TERMINAL:
+            if answer.reason == approval.NO_TERMINAL:  # nobody was asked
                 self._tell(
                     server.name,
                     f"of {server.file} is not started: it needs your consent, and there is no "
@@ -201,17 +201,18 @@ class ServerHub:
 
     async def settled(self, seconds: float = START_SECONDS) -> None:
         """Wait until the first start of each server has succeeded or failed, up to a time."""
-        if self._beginning is None:
+        if self._start_task is None:
             return
-        await asyncio.shield(self._beginning)
+        await asyncio.shield(self._start_task)  # an interrupted turn must not end the start
         try:
             async with asyncio.timeout(seconds):
                 connections = [entry.connection for entry in self.entries if entry.connection]
                 await asyncio.gather(*(connection.settled() for connection in connections))
         except TimeoutError:
             for entry in self.entries:
-                if entry.state is ServerState.STARTING and entry.name not in self._late:
-                    self._late.add(entry.name)
+                is_late = entry.state is ServerState.STARTING
+                if is_late and entry.name not in self._reported_late:
+                    self._reported_late.add(entry.name)
                     self._tell(entry.name, "is still starting; its tools come with a later turn.")
 
     async def provide(self, registry: ToolRegistry, disabled: Sequence[str] = ()) -> None:
@@ -223,47 +224,48 @@ class ServerHub:
         await self.ask(approval.DenyingApprover())
         await self.settled()
         self.update(registry)
-        self._followed = registry
+        self._live_registry = registry
 
     def update(self, registry: ToolRegistry) -> bool:
         """Put the tools that the servers offer now into `registry`; False if nothing changed.
 
         Their order is that of the servers, so that a prompt stays the same from start to start.
         """
-        if not self._changed:
+        if not self._has_changes:
             return False
         from shepherd.mcp.tool import ServerTool, server_tools  # imports the SDK
 
-        self._changed = False
+        self._has_changes = False
         for tool in registry:
             if isinstance(tool, ServerTool):
                 registry.remove(tool.name)
         for entry in self.entries:
             tools: list[AnyTool] = [*server_tools(entry.connection)] if entry.connection else []
             for tool in tools:
-                off = any(fnmatchcase(tool.name, pattern) for pattern in self._disabled)
-                if registry.get(tool.name) is None and not off:
+                is_disabled = any(fnmatchcase(tool.name, pattern) for pattern in self._disabled)
+                # a name that another tool has already stays with that one
+                if registry.get(tool.name) is None and not is_disabled:
                     registry.add(tool)
         return True
 
     async def aclose(self) -> None:
         """End all servers at once."""
-        if self._beginning is not None:
-            await end_tasks(self._beginning)
+        if self._start_task is not None:
+            await end_tasks(self._start_task)
         connections = [entry.connection for entry in self.entries if entry.connection]
         await asyncio.gather(*(connection.stop() for connection in connections))
 
     def _note_change(self) -> None:
-        self._changed = True
-        if self._followed is not None:
-            self.update(self._followed)
+        self._has_changes = True
+        if self._live_registry is not None:
+            self.update(self._live_registry)
 
     def _tell(self, name: str, text: str) -> None:
         self._warn(f"The MCP server {name} {text}")
 
 
 def build_hub(
-    paths: Paths, policy: PermissionPolicy, sandbox: Sandbox, warn: Callable[[str], None]
+    paths: Paths, policy: PermissionPolicy, sandbox: Sandbox, warn: Warn
 ) -> ServerHub | None:
     """The servers of the user and of the project in a directory; None if there are none."""
     servers = all_servers(paths, policy.cwd, warn)
@@ -275,7 +277,7 @@ def hub_of(
     paths: Paths,
     policy: PermissionPolicy,
     sandbox: Sandbox,
-    warn: Callable[[str], None],
+    warn: Warn,
 ) -> ServerHub:
     """The hub of these servers, which can be none at first."""
     launcher = Launcher(policy, sandbox, paths.spill, server_secrets(paths), paths.mcp_logs)
@@ -287,9 +289,10 @@ def find_server(paths: Paths, cwd: Path, name: str) -> Server:
     problems: list[str] = []
     servers = {server.name: server for server in all_servers(paths, cwd, problems.append)}
     if name not in servers:
-        about = [problem for problem in problems if name in problem]
+        # its definition may be wrong, or be ignored: then say so
+        about_it = [problem for problem in problems if name in problem]
         missing = f"There is no MCP server {name}{others(name, servers)}."
-        raise ConfigError("\n".join(about) or missing)
+        raise ConfigError("\n".join(about_it) or missing)
     return servers[name]
 
 

@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import httpx2
@@ -16,11 +16,12 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
 from shepherd.errors import ConfigError
+from shepherd.json_text import as_objects
 from shepherd.mcp.connection import Connection, Host, Link, OtherTransportError, Streams
 from shepherd.mcp.login import Login
 from shepherd.mcp.process import MAX_MESSAGE_BYTES, Launcher, ServerProcess
 from shepherd.mcp.questions import Questions, Sampler
-from shepherd.mcp.servers import Server, ServerStatus
+from shepherd.mcp.servers import Server, ServerStatus, Warn
 from shepherd.tools.text import one_line, plain_text, reveal
 
 MAX_MALFORMED = 20
@@ -29,13 +30,11 @@ MESSAGES_PER_SECOND = 500
 MAX_BURST = 2000
 """Messages at once; a server that goes on to send more than this per second is ended."""
 
-_SHOWN = 80
+_MAX_SHOWN = 80
 _CONNECT_SECONDS = 30.0
 _STREAM_SECONDS = 600.0
 _CLOSE_SECONDS = 2.0
 _OLDER_TRANSPORT = frozenset({400, 404, 405})
-
-Warn = Callable[[str], None]
 
 
 def new_connection(
@@ -85,21 +84,22 @@ class _Links:
                 async with self._http_link(login) as link:
                     yield link
             except OtherTransportError:
-                self._uses_sse = True
+                self._uses_sse = True  # from the next attempt on
                 raise
             return
         async with self._launcher.started(self._server, self._warn) as process:
             wire = _PipeWire(process, self._warn)
 
             def problem() -> str:
-                last = reveal(plain_text(process.last_words))[:200]
-                words = f"its last words: {last}" if last else ""
+                last_line = reveal(plain_text(process.last_words))[:200]
+                words = f"its last words: {last_line}" if last_line else ""
                 return "; ".join(filter(None, [wire.problem, words])) or "its process has ended"
 
             yield Link(wire.streams(), wire.closed, problem)
 
     @asynccontextmanager
     async def _http_link(self, login: Login) -> AsyncGenerator[Link]:
+        """A connection over HTTP; raises as `open` does."""
         headers = await asyncio.to_thread(self._launcher.secrets.headers, self._server)
         has_token = any(name.lower() == "authorization" for name in headers)
         transport = _CappedTransport()
@@ -115,8 +115,9 @@ class _Links:
             try:
                 yield Link(wire.streams(), wire.closed, lambda: wire.problem or login.problem)
             except Exception as error:
-                if login.problem:
+                if login.problem:  # only the user can help
                     raise ConfigError(login.problem) from error
+                # a server that has answered before speaks this transport
                 if transport.refuses_posts and not sse and not wire.has_received:
                     raise OtherTransportError from error
                 raise
@@ -127,16 +128,16 @@ class Quota:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._left = float(MAX_BURST)
-        self._last = clock()
+        self._messages_left = float(MAX_BURST)
+        self._counted_at = clock()
 
     def take(self) -> bool:
         """Count one message; False if there are too many."""
         now = self._clock()
-        self._left = min(MAX_BURST, self._left + (now - self._last) * MESSAGES_PER_SECOND)
-        self._last = now
-        self._left -= 1
-        return self._left >= 0
+        allowed_since = (now - self._counted_at) * MESSAGES_PER_SECOND
+        self._messages_left = min(MAX_BURST, self._messages_left + allowed_since) - 1
+        self._counted_at = now
+        return self._messages_left >= 0
 
 
 Messages = AsyncIterator[SessionMessage | Exception]
@@ -158,6 +159,7 @@ class _Wire:
     @asynccontextmanager
     async def streams(self) -> AsyncGenerator[Streams]:
         """The streams that the SDK reads and writes."""
+        # the SDK gets each message when it asks for the next: a slow reader slows the server down
         incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         try:
             async with (
@@ -183,7 +185,7 @@ class _Wire:
             async for message in messages:
                 if not quota.take():
                     self.problem = f"it floods: more than {MESSAGES_PER_SECOND} messages per second"
-                if self.problem:  # also one that sending had
+                if self.problem:  # also one that sending had in the meantime
                     break
                 if isinstance(message, SessionMessage):
                     self.has_received |= isinstance(message.message, types.JSONRPCResponse)
@@ -206,6 +208,7 @@ class _PipeWire(_Wire):
 
     @asynccontextmanager
     async def _transport(self) -> AsyncGenerator[tuple[Messages, Any]]:
+        """The process's messages, and a stream that is written to its stdin."""
         write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._send, outgoing)
@@ -217,6 +220,7 @@ class _PipeWire(_Wire):
                 outgoing.close()
 
     async def _messages(self) -> AsyncGenerator[SessionMessage]:
+        """The messages until stdout ends; of a few other lines, which are ignored, one is shown."""
         malformed = 0
         try:
             while line := await self._process.read_line():
@@ -233,16 +237,18 @@ class _PipeWire(_Wire):
                         return
                 else:
                     yield SessionMessage(message)
-        except ValueError:
+        except ValueError:  # of `read_line`
             self.problem = f"it sent a message of more than {MAX_MESSAGE_BYTES >> 20} MiB"
         except OSError:
             pass  # the connection ends
 
     def _warn_of(self, line: bytes) -> None:
-        text = one_line(line[: 4 * _SHOWN].decode("utf-8", "replace").strip())[:_SHOWN]
+        beginning = line[: 4 * _MAX_SHOWN].decode("utf-8", "replace")  # 4 bytes a character
+        text = one_line(beginning.strip())[:_MAX_SHOWN]
         self._warn(f"wrote a line that is not a message, which is ignored: {text}")
 
     async def _send(self, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        """Write the SDK's messages to the process, until the stream ends."""
         try:
             async for message in outgoing:
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
@@ -266,32 +272,30 @@ class _HttpWire(_Wire):
 
     @asynccontextmanager
     async def _transport(self) -> AsyncGenerator[tuple[Messages, Any]]:
-        transport: AbstractAsyncContextManager[Any] = (
-            sse_client(self._url, httpx_client_factory=self._own_client)
-            if self._sse
-            else streamable_http_client(
+        """The SDK's transport, with our client in place of its own."""
+        transport: AbstractAsyncContextManager[Any]
+        if self._sse:
+            transport = sse_client(self._url, httpx_client_factory=self._own_client)
+        else:
+            transport = streamable_http_client(
                 self._url, http_client=self._http, max_sse_event_size=MAX_MESSAGE_BYTES
             )
-        )
         async with transport as (messages, write):
             try:
                 yield messages, write
             finally:
+                # the transport's last request says goodbye; a server that is down must not hold us
                 self._http.timeout = httpx2.Timeout(_CLOSE_SECONDS)
 
     def _own_client(self, *_options: object, **_more: object) -> httpx2.AsyncClient:
-        """The client of this connection in place of the SDK's own."""
         return self._http
 
 
 def drop_output_schemas(message: types.JSONRPCMessage) -> None:
     """Remove the schemas of results: the SDK would run their regular expressions."""
-    if not isinstance(message, types.JSONRPCResponse):
-        return
-    tools = message.result.get("tools")
-    for tool in cast(list[Any], tools) if isinstance(tools, list) else []:
-        if isinstance(tool, dict):
-            cast(dict[str, Any], tool).pop("outputSchema", None)
+    if isinstance(message, types.JSONRPCResponse):
+        for tool in as_objects(message.result.get("tools")):
+            tool.pop("outputSchema", None)
 
 
 class _CappedTransport(httpx2.AsyncHTTPTransport):
@@ -314,12 +318,14 @@ class _CappedTransport(httpx2.AsyncHTTPTransport):
 
 
 class _Capped(httpx2.AsyncByteStream):
+    """A body that ends with an error where it is too long, or one of its events is."""
+
     def __init__(self, body: httpx2.AsyncByteStream, *, is_stream: bool) -> None:
         self._body = body
         self._is_stream = is_stream
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
+        size = 0  # of the body, or of the event that has begun
         async for part in self._body:
             ends_event = self._is_stream and (b"\n\n" in part or b"\n\r\n" in part)
             size = len(part) if ends_event else size + len(part)

@@ -92,6 +92,7 @@ class TokenStore:
                 self._secrets.delete(self._server.name, name, "keyring")
 
     def _read(self, name: str, kind: type[M]) -> M | None:
+        """The stored object, wherever it is: there may have been no keyring when it was stored."""
         text = self._secrets.read(self._server.name, name, "file")
         if not text and self._secrets.has_keyring:
             text = self._secrets.read(self._server.name, name, "keyring")
@@ -117,7 +118,7 @@ class Login:
     async def provider(self) -> OAuthClientProvider:
         """The OAuth client that uses and renews stored tokens, and never starts a login."""
         self.problem = ""
-        provider = self._provider(_UNUSED, self._refuse, self._no_code)
+        provider = self._new_provider(_UNUSED, self._refuse, self._no_code)
         if access := await self.store.access():
             provider.context.token_expiry_time = access.expires_at
             provider.context.oauth_metadata = access.authority
@@ -142,7 +143,7 @@ class Login:
             return await answer
 
         await asyncio.to_thread(self.store.forget)
-        provider = self._provider(f"http://127.0.0.1:{port}/callback", redirect, code)
+        provider = self._new_provider(f"http://127.0.0.1:{port}/callback", redirect, code)
         try:
             async with receiver, asyncio.timeout(LOGIN_SECONDS):
                 return await self._connect(provider)
@@ -150,6 +151,7 @@ class Login:
             raise ConfigError("Nobody logged in; nothing was changed.") from None
 
     async def _connect(self, provider: OAuthClientProvider) -> int:
+        """The number of tools; the connection makes the provider log in."""
         url = self._server.definition.url
         try:
             async with (
@@ -158,16 +160,16 @@ class Login:
             ):
                 return len((await client.list_tools()).tools)
         except* (MCPError, OAuthFlowError, httpx2.HTTPError, RuntimeError) as group:
-            raise ConfigError(
-                f"The login failed: {str(first_error(group)) or 'no reason'}."
-            ) from group
+            reason = str(first_error(group)) or "no reason"
+            raise ConfigError(f"The login failed: {reason}.") from group
 
-    def _provider(
+    def _new_provider(
         self,
         redirect_uri: str,
         redirect: Callable[[str], Awaitable[None]],
         code: Callable[[], Awaitable[auth.AuthorizationCodeResult]],
     ) -> OAuthClientProvider:
+        """The SDK's OAuth client: `redirect` opens its address, and `code` waits for the answer."""
         definition = self._server.definition
         metadata = auth.OAuthClientMetadata(
             redirect_uris=[AnyUrl(redirect_uri)],
@@ -180,8 +182,8 @@ class Login:
         return provider
 
     async def _refuse(self, url: str) -> None:
-        name = self._server.name
-        self.problem = f"it needs a login: `shepherd mcp login {name}`"
+        """End the attempt where a login would begin: only the user starts one."""
+        self.problem = f"it needs a login: `shepherd mcp login {self._server.name}`"
         raise ConfigError(self.problem)
 
     async def _no_code(self) -> auth.AuthorizationCodeResult:
@@ -195,8 +197,8 @@ async def _receive(
 ) -> None:
     """Take the code from the browser's request; anything else gets the page, too."""
     try:
-        line = (await reader.readline()).decode("ascii", "replace").split(" ")
-        parts = urlsplit(line[1] if len(line) > 1 else "")
+        words = (await reader.readline()).decode("ascii", "replace").split(" ")
+        parts = urlsplit(words[1] if len(words) > 1 else "")  # GET /callback?code=… HTTP/1.1
         values = {key: texts[0] for key, texts in parse_qs(parts.query).items()}
         if parts.path == "/callback" and not answer.done():
             if "code" in values:

@@ -19,7 +19,7 @@ from shepherd.config.files import make_private_directory
 from shepherd.config.section import SandboxMode
 from shepherd.errors import ConfigError, ToolError
 from shepherd.mcp.secrets import ServerSecrets
-from shepherd.mcp.servers import Server
+from shepherd.mcp.servers import Server, Warn
 from shepherd.own_programs import path_outside
 from shepherd.tools.confinement import Rights, Shielding
 from shepherd.tools.permissions.policy import PermissionPolicy
@@ -43,31 +43,30 @@ class ServerLog:
     def __init__(self, path: Path, secrets: Collection[str] = ()) -> None:
         self._path = path
         self._secrets = [secret.encode() for secret in secrets if secret]
-        self._pending = b""
+        self._unfinished_line = b""
         self.last_line = ""
         self._last_error = ""
 
     def feed(self, data: bytes) -> None:
-        """Take more output; whole lines are written."""
-        *lines, self._pending = (self._pending + data).split(b"\n")
-        if len(self._pending) > _MAX_LINE:
-            lines.append(self._pending)
-            self._pending = b""
+        """Take more output; whole lines are written, so that no secret is cut in two."""
+        *lines, self._unfinished_line = (self._unfinished_line + data).split(b"\n")
+        if len(self._unfinished_line) > _MAX_LINE:
+            lines.append(self._unfinished_line)
+            self._unfinished_line = b""
         if lines:
             self._write(lines)
 
     def close(self) -> None:
-        """Write the rest."""
-        if self._pending:
-            self._write([self._pending])
-            self._pending = b""
+        """Write the last line, if its end is missing."""
+        if self._unfinished_line:
+            self._write([self._unfinished_line])
+            self._unfinished_line = b""
 
     def _write(self, lines: list[bytes]) -> None:
-        hidden = lines
+        """Append these lines without secrets; a file that is too long makes room for a new one."""
         for secret in self._secrets:
-            hidden = [line.replace(secret, b"***") for line in hidden]
-        texts = [line.decode("utf-8", "replace").strip() for line in hidden]
-        self._note_last(texts)
+            lines = [line.replace(secret, b"***") for line in lines]
+        self._note_last([line.decode("utf-8", "replace").strip() for line in lines])
         with contextlib.suppress(OSError):
             make_private_directory(self._path.parent)
             if self._path.exists() and self._path.stat().st_size > MAX_LOG_BYTES:
@@ -75,15 +74,16 @@ class ServerLog:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(self._path, flags, 0o600)
             with os.fdopen(descriptor, "ab") as file:
-                file.write(b"\n".join(hidden)[:MAX_LOG_BYTES] + b"\n")
+                file.write(b"\n".join(lines)[:MAX_LOG_BYTES] + b"\n")
 
     def _note_last(self, lines: list[str]) -> None:
         """Keep the last line, or the last one that names an error: Node prints more after it."""
-        named = [line for line in lines if _ERROR.search(line)]
-        if named:
-            self._last_error = named[-1]
-        words = [line for line in lines if any(map(str.isalnum, line))]
-        self.last_line = self._last_error or (words[-1] if words else self.last_line)
+        for line in lines:
+            if _ERROR.search(line):
+                self._last_error = line
+            if any(map(str.isalnum, line)):  # a frame or a closing brace says nothing
+                self.last_line = line
+        self.last_line = self._last_error or self.last_line
 
 
 MAX_MESSAGE_BYTES = 16 << 20
@@ -91,10 +91,12 @@ MAX_MESSAGE_BYTES = 16 << 20
 
 _LEAVE_SECONDS = 1.0  # for a server that ends when its stdin is closed
 _TERM_SECONDS = 1.0
-_MAX_NAP = 0.02
+_KILL_SECONDS = 2.0
 
 
 class _Stderr(asyncio.Protocol):
+    """Passes what the process writes to stderr to its log."""
+
     def __init__(self, log: ServerLog) -> None:
         self._log = log
 
@@ -127,13 +129,14 @@ class ServerProcess:
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         reading = asyncio.StreamReaderProtocol(self._reader)
-        out, _ = await loop.connect_read_pipe(lambda: reading, self._popen.stdout)
-        err, _ = await loop.connect_read_pipe(lambda: _Stderr(self._log), self._popen.stderr)
+        stdout, _ = await loop.connect_read_pipe(lambda: reading, self._popen.stdout)
+        stderr, _ = await loop.connect_read_pipe(lambda: _Stderr(self._log), self._popen.stderr)
         pipe = os.fdopen(self._stdin, "wb", 0)
-        flow = asyncio.StreamReaderProtocol(asyncio.StreamReader())
-        writing, _ = await loop.connect_write_pipe(lambda: flow, pipe)
-        self._writer = asyncio.StreamWriter(writing, flow, None, loop)
-        self._transports = [out, err, writing]
+        # the writer waits through this protocol while the pipe is full; it reads nothing
+        flow_control = asyncio.StreamReaderProtocol(asyncio.StreamReader())
+        stdin, _ = await loop.connect_write_pipe(lambda: flow_control, pipe)
+        self._writer = asyncio.StreamWriter(stdin, flow_control, None, loop)
+        self._transports = [stdout, stderr, stdin]
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -143,8 +146,7 @@ class ServerProcess:
             self._signal(signal.SIGKILL)  # the rest of the group, also after its leader has ended
             for transport in self._transports:
                 transport.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                await asyncio.to_thread(self._popen.wait, 2)
+            await self._has_ended(_KILL_SECONDS)  # so that it does not stay as a zombie
 
     async def read_line(self) -> bytes:
         """The next line, b"" at the end; raises ValueError for one that is too long."""
@@ -167,17 +169,15 @@ class ServerProcess:
         await self._has_ended(_TERM_SECONDS)
 
     async def _has_ended(self, seconds: float) -> bool:
-        """Whether the process ends within this time; it is asked for more and more rarely."""
-        loop = asyncio.get_running_loop()
-        deadline, nap = loop.time() + seconds, 0.001
-        while self._popen.poll() is None:
-            if loop.time() >= deadline:
-                return False
-            await asyncio.sleep(nap)
-            nap = min(nap * 1.5, _MAX_NAP)
+        """Whether the process ends within this time."""
+        try:
+            await asyncio.to_thread(self._popen.wait, seconds)
+        except subprocess.TimeoutExpired:
+            return False
         return True
 
     def _signal(self, number: int) -> None:
+        """Send a signal to the whole group, if any of it is left."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._popen.pid, number)
 
@@ -186,7 +186,6 @@ _LIMITS = Limits(cpu_seconds=None)
 """A server lives as long as the session, so the time of its processor has no bound."""
 
 T = TypeVar("T")
-Warn = Callable[[str], None]
 
 
 class Launcher:
@@ -225,20 +224,23 @@ class Launcher:
             async with ServerProcess(popen, stdin, log) as process:
                 yield process
         finally:
-            await _finished(resources.close)
+            await _run_to_end(resources.close)
 
     async def _start(
         self, server: Server, environment: Mapping[str, str], resources: ExitStack, warn: Warn
     ) -> tuple[subprocess.Popen[bytes], int]:
-        """The started process, and our end of its stdin."""
-        program = _program(server, self.root, environment.get("PATH", ""))
-        argv = [program, *await asyncio.to_thread(self.secrets.arguments, server)]
+        """The started process, and our end of its stdin.
+
+        `resources` gets what must be released after the process: its box, and its guard.
+        """
+        path = _program(server, self.root, environment.get("PATH", ""))
+        argv = [path, *await asyncio.to_thread(self.secrets.arguments, server)]
         theirs, ours = os.pipe()
         try:
             with os.fdopen(theirs, "rb") as stdin:
-                order = Program(argv, self.root, environment, stdin)
-                confined = await self._confined(server, order, warn)
-                startable = await _finished(partial(resources.enter_context, confined))
+                program = Program(argv, self.root, environment, stdin)
+                confined = await self._confined(server, program, warn)
+                startable = await _run_to_end(partial(resources.enter_context, confined))
                 popen = startable.start()
             resources.enter_context(guarded(popen.pid))
         except (OSError, ToolError) as error:
@@ -253,22 +255,25 @@ class Launcher:
     async def _confined(
         self, server: Server, program: Program, warn: Warn
     ) -> AbstractContextManager[Startable]:
-        required = self._sandbox.mode is SandboxMode.REQUIRED
+        """The program in its box, or without one if the settings allow that; else ConfigError."""
+        is_required = self._sandbox.mode is SandboxMode.REQUIRED
         if not server.definition.sandbox:
-            if required:
+            if is_required:
                 raise ConfigError("tools.sandbox is required, but its settings switch it off")
             return nullcontext(program)
         box = (await self._sandbox.find()).box
         if box is not None:
             return box.enter(program, await asyncio.to_thread(self._profile, server, program.argv))
         missing = await self._sandbox.missing()
-        if required:
+        if is_required:
             raise ConfigError(f"it needs a sandbox (tools.sandbox = required). {missing}")
+        # each reason is told once
         if self._sandbox.mode is SandboxMode.AUTO and self._sandbox.is_new(f"mcp {missing}"):
             warn(f"{missing} MCP servers run without one.")
         return nullcontext(program)
 
     def _profile(self, server: Server, argv: Iterable[str]) -> Profile:
+        """What the box lets the server read, write and reach; raises ConfigError."""
         definition = server.definition
         profile, is_complete = self._shielding.profile(
             self.root, Rights(network=definition.network)
@@ -288,11 +293,15 @@ class Launcher:
 
 
 def _program(server: Server, root: Path, path: str) -> str:
-    """The full path of the program; raises ConfigError if there is none."""
+    """The full path of the program; raises ConfigError if there is none.
+
+    `path` is the PATH of its environment.
+    """
     command = server.definition.command
-    name = str(root / Path(command).expanduser()) if "/" in command else command
-    path = path or os.defpath
-    if not server.definition.sandbox and "/" not in command:
+    name, path = command, path or os.defpath
+    if "/" in command:
+        name = str(root / Path(command).expanduser())
+    elif not server.definition.sandbox:
         path = path_outside(root, path)  # a model may have written the program there
     program = shutil.which(name, path=path)
     if program is None:
@@ -301,25 +310,27 @@ def _program(server: Server, root: Path, path: str) -> str:
 
 
 def _named_places(argv: Iterable[str], profile: Profile) -> list[Path]:
-    """The directories of the program and of the files in its arguments, unless they are broad."""
+    """The directories of the program and of the files in its arguments, unless they are broad.
+
+    "/home/me/.venv/bin/python" gives "/home/me/.venv", and where its links lead.
+    """
     result: list[Path] = []
-    for word in argv:
-        if not word.startswith("/"):
-            continue
-        path = Path(word)
-        for one in (path, path.resolve()):
-            place = one if one.is_dir() else one.parent
-            if (place.parent / "pyvenv.cfg").is_file():
+    paths = [Path(word) for word in argv if word.startswith("/")]
+    for path in filter(Path.exists, paths):
+        for file in (path, path.resolve()):
+            place = file if file.is_dir() else file.parent
+            if (place.parent / "pyvenv.cfg").is_file():  # its packages are beside its programs
                 place = place.parent
             if "node_modules" in place.parts:  # a package imports others beside it
                 place = Path(*place.parts[: place.parts.index("node_modules") + 1])
-            broad = any(top.is_relative_to(place) for top in (profile.home, profile.root))
-            if path.exists() and len(place.parts) > 2 and not broad:
+            # "/usr" or the home directory would let the server read almost everything
+            is_top = any(top.is_relative_to(place) for top in (profile.home, profile.root))
+            if len(place.parts) > 2 and not is_top:
                 result.append(place)
     return [*dict.fromkeys(result)]
 
 
-async def _finished(work: Callable[[], T]) -> T:
+async def _run_to_end(work: Callable[[], T]) -> T:
     """Run blocking work in a thread to its end, also if the task is cancelled meanwhile."""
     task = asyncio.ensure_future(asyncio.to_thread(work))
     try:

@@ -19,7 +19,9 @@ from shepherd.mcp.tool import content, tool_names
 from shepherd.messages import Message
 from shepherd.tools.text import cap_text, plain_text
 
-_COMMAND = re.compile(r"/([a-z][a-z0-9_-]*):(\S+)(?:\s+(.*))?", re.DOTALL)
+_COMMAND = re.compile(
+    r"/(?P<server>[a-z][a-z0-9_-]*):(?P<prompt>\S+)(?:\s+(?P<arguments>.*))?", re.DOTALL
+)
 _MENTION = re.compile(r"(?:^|(?<=\s))@([a-z][a-z0-9_-]*):(\S+)")
 _PUNCTUATION = ".,;!?)]}'\""
 MAX_RESOURCES = 10
@@ -56,9 +58,11 @@ def completions(hub: ServerHub) -> tuple[list[tuple[str, str]], list[str]]:
     prompts: list[tuple[str, str]] = []
     resources: list[str] = []
     for entry in hub.entries:
-        if (offer := entry.catalogue) is not None:
-            prompts += [(f"{entry.name}:{prompt.name}", _usage(prompt)) for prompt in offer.prompts]
-            resources += [f"{entry.name}:{resource.uri}" for resource in offer.resources]
+        if entry.catalogue is None:
+            continue
+        offered = entry.catalogue.prompts
+        prompts += [(f"{entry.name}:{prompt.name}", _usage(prompt)) for prompt in offered]
+        resources += [f"{entry.name}:{resource.uri}" for resource in entry.catalogue.resources]
     return prompts, resources
 
 
@@ -75,23 +79,25 @@ def offer_lines(entry: Entry) -> list[str]:
         ("resources", [f"@{entry.name}:{resource.uri}" for resource in offer.resources]),
     ):
         more = f" and {len(texts) - _MAX_LISTED} more" if len(texts) > _MAX_LISTED else ""
-        lines += [f"{noun}: {', '.join(texts[:_MAX_LISTED])}{more}"] if texts else []
+        if texts:
+            lines.append(f"{noun}: {', '.join(texts[:_MAX_LISTED])}{more}")
     return lines
 
 
 async def _with_prompt(message: Message, hub: ServerHub, spill_dir: Path) -> Message:
+    """The message, or the prompt that a message such as "/server:prompt arguments" names."""
     match = _COMMAND.fullmatch(message.content.strip())
-    if match is None or match[1] not in hub.names:
+    if match is None or match["server"] not in hub.names:
         return message
-    name, prompt_name, argument = match[1], match[2], (match[3] or "").strip()
+    name, prompt_name = match["server"], match["prompt"]
     client = await _client(hub, name)
-    offer = hub.find(name).catalogue
-    offered = offer.prompts if offer else ()
-    prompt = next((prompt for prompt in offered if prompt.name == prompt_name), None)
+    catalogue = hub.find(name).catalogue
+    prompts = {prompt.name: prompt for prompt in catalogue.prompts} if catalogue else {}
+    prompt = prompts.get(prompt_name)
     if prompt is None:
-        known = ", ".join(f"/{name}:{prompt.name}" for prompt in offered) or "none"
-        raise InvalidRequestError(f"The MCP server {name} has no prompt {prompt_name}: {known}.")
-    arguments = _arguments(name, prompt, argument)
+        offered = ", ".join(f"/{name}:{offered}" for offered in prompts) or "none"
+        raise InvalidRequestError(f"The MCP server {name} has no prompt {prompt_name}: {offered}.")
+    arguments = _arguments(name, prompt, match["arguments"] or "")
     try:
         result = await client.get_prompt(prompt_name, arguments)
     except (MCPError, ValidationError, RuntimeError, OSError) as error:
@@ -106,27 +112,38 @@ async def _with_prompt(message: Message, hub: ServerHub, spill_dir: Path) -> Mes
 
 
 def _arguments(server: str, prompt: types.Prompt, text: str) -> dict[str, str]:
-    """The arguments: `NAME=VALUE`, or values in their order; the last one takes the rest."""
-    known = [argument.name for argument in prompt.arguments or []]
+    """The arguments: `NAME=VALUE`, or values in their order; the last one takes the rest.
+
+    `lang=de my long text` gives {"lang": "de", "text": "my long text"} to a prompt with these two.
+    """
+    arguments = prompt.arguments or []
+    names = [argument.name for argument in arguments]
     try:
         words = shlex.split(text)
-    except ValueError:
+    except ValueError:  # a quotation mark without the other, as in "don't"
         words = text.split()
-    pairs = [word.partition("=") for word in words]
-    values = {name: value for name, equals, value in pairs if equals and name in known}
-    others = ["".join(pair) for pair in pairs if not (pair[1] and pair[0] in known)]
-    *missing, last = [name for name in known if name not in values] or [""]
-    values |= dict(zip(missing, others, strict=False))
-    if last and (rest := others[len(missing) :]):
-        values[last] = " ".join(rest)
-    required = [a.name for a in prompt.arguments or [] if a.required and a.name not in values]
-    if required:
+    values: dict[str, str] = {}
+    unnamed: list[str] = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals and name in names:
+            values[name] = value
+        else:
+            unnamed.append(word)
+    *first_names, last_name = [name for name in names if name not in values] or [""]
+    values |= dict(zip(first_names, unnamed, strict=False))
+    remaining = unnamed[len(first_names) :]
+    if last_name and remaining:
+        values[last_name] = " ".join(remaining)
+    missing = [a.name for a in arguments if a.required and a.name not in values]
+    if missing:
         usage = _usage(prompt)
-        raise InvalidRequestError(f"/{server}:{prompt.name} needs {', '.join(required)}: {usage}")
+        raise InvalidRequestError(f"/{server}:{prompt.name} needs {', '.join(missing)}: {usage}")
     return values
 
 
 def _usage(prompt: types.Prompt) -> str:
+    """The prompt's arguments, optional ones in brackets, and the beginning of its description."""
     words = [a.name if a.required else f"[{a.name}]" for a in prompt.arguments or []]
     about = " ".join(plain_text(prompt.description or "").split())[:100]
     return " — ".join(filter(None, [" ".join(words), about]))
@@ -135,6 +152,7 @@ def _usage(prompt: types.Prompt) -> str:
 async def _resource(
     hub: ServerHub, name: str, uri: str, spill_dir: Path
 ) -> tuple[str, tuple[Image, ...]]:
+    """The text and the images of a resource; raises InvalidRequestError."""
     client = await _client(hub, name)
     try:
         result = await client.read_resource(uri)
@@ -144,10 +162,11 @@ async def _resource(
 
 
 async def _client(hub: ServerHub, name: str) -> Client:
+    """The client of a server that is ready; raises InvalidRequestError with a sentence."""
     entry = hub.find(name)
+    if entry.connection is None:
+        raise InvalidRequestError(f"The MCP server {name} is {entry.state}.")
     try:
-        if entry.connection is None:
-            raise ToolError(f"the MCP server {name} is {entry.state}")
         return await entry.connection.client()
-    except ToolError as error:
+    except ToolError as error:  # its text is for the model, and begins in lower case
         raise InvalidRequestError(f"{str(error)[:1].upper()}{str(error)[1:]}.") from error

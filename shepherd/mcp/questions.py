@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 import mcp_types as types
 from mcp.client.session import ClientRequestContext
@@ -12,6 +12,7 @@ from msgspec import Struct
 from shepherd.backends.base import Backend
 from shepherd.errors import InvalidRequestError, ShepherdError
 from shepherd.events import ignore_events
+from shepherd.json_text import as_list, as_object
 from shepherd.messages import Message, Role
 from shepherd.session import Session
 from shepherd.tools.text import plain_text
@@ -33,8 +34,8 @@ Sampler = Callable[[SamplingRequest], Awaitable[str]]
 
 async def sampled(request: SamplingRequest, backend: Backend, no_tools: ToolExecutor) -> str:
     """The answer of a backend, in a session of its own and without tools."""
-    *before, prompt = request.messages
-    session = Session(request.system_message, before)
+    *earlier, prompt = request.messages
+    session = Session(request.system_message, earlier)
     limits = TurnLimits(request.max_tokens, max_rounds=1, max_hints=0)
     await run_turn(session, prompt, backend, no_tools, ignore_events, limits)
     last = session.messages[-1]
@@ -69,18 +70,18 @@ class Questions:
     def __init__(self, server: str, sampler: Callable[[], Sampler | None]) -> None:
         self._server = server
         self._sampler = sampler
-        self._callers: list[_Caller] = []
+        self._running_calls: list[_Caller] = []
 
     @asynccontextmanager
     async def during(self, context: ToolContext, seconds: float) -> AsyncGenerator[None]:
         """A call, whose user is asked; raises TimeoutError after `seconds` without questions."""
         async with asyncio.timeout(seconds) as deadline:
             caller = _Caller(context, deadline)
-            self._callers.append(caller)
+            self._running_calls.append(caller)
             try:
                 yield
             finally:
-                self._callers.remove(caller)
+                self._running_calls.remove(caller)
 
     async def elicit(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
@@ -89,9 +90,9 @@ class Questions:
         text = plain_text(params.message)[:_MAX_SHOWN]
         if isinstance(params, types.ElicitRequestURLParams):
             question = f"{text}\n\nOpen this address yourself if you trust it:\n{params.url}"
-            values = await self._ask("visit an address", question, ())
+            values = await self._ask("visit an address", question)
             return types.ElicitResult(action="decline" if values is None else "accept")
-        properties = _properties(params.requested_schema)
+        properties = as_object(params.requested_schema.get("properties"))
         if len(properties) > _MAX_FIELDS:
             return _DECLINED
         fields = tuple(_label(name, part) for name, part in properties.items())
@@ -114,7 +115,7 @@ class Questions:
             return _refusal("this request can't be answered here")
         texts = [f"{message.role}: {message.content}" for message in request.messages]
         question = "\n".join([request.system_message, *texts]).strip()[:_MAX_SHOWN]
-        if await self._ask("use your model", question, ()) is None:
+        if await self._ask("use your model", question) is None:
             return _refusal("the user refused")
         try:
             answer = await sampler(request)
@@ -124,47 +125,48 @@ class Questions:
         return types.CreateMessageResult(role="assistant", content=content, model="shepherd")
 
     async def _ask(
-        self, purpose: str, text: str, fields: Sequence[str], choices: FieldChoices = ()
+        self, purpose: str, text: str, fields: Sequence[str] = (), choices: FieldChoices = ()
     ) -> tuple[str, ...] | None:
-        """The user's values; None if the user refuses, or if there is nobody to ask."""
-        caller = self._callers[-1] if self._callers else None
-        if caller is None or caller.questions >= MAX_QUESTIONS:
+        """The user's values; None if the user refuses, or if there is nobody to ask.
+
+        The question counts for the newest call, since a server does not say for which it asks.
+        """
+        call = self._running_calls[-1] if self._running_calls else None
+        if call is None or call.questions >= MAX_QUESTIONS:
             return None
-        caller.questions += 1
-        loop, end = asyncio.get_running_loop(), caller.deadline.when()
-        left = (end or loop.time()) - loop.time()
-        caller.deadline.reschedule(None)  # the user may think for as long as they like
+        call.questions += 1
+        loop, deadline = asyncio.get_running_loop(), call.deadline.when()
+        seconds_left = (deadline or loop.time()) - loop.time()
+        call.deadline.reschedule(None)  # the user may think for as long as they like
         try:
             title = f"the MCP server {self._server} asks you to {purpose}"
-            return await caller.context.ask_user(title, text, tuple(fields), choices)
+            return await call.context.ask_user(title, text, tuple(fields), choices)
         finally:
-            if caller in self._callers:  # the call has not ended meanwhile
-                caller.deadline.reschedule(loop.time() + max(left, 1.0))
+            if call in self._running_calls:  # it has not ended meanwhile
+                # the server needs at least a moment to use the answer
+                call.deadline.reschedule(loop.time() + max(seconds_left, 1.0))
 
 
 def _request(params: types.CreateMessageRequestParams) -> SamplingRequest | None:
     """The request, None if it has other content than text, or too much."""
     messages: list[Message] = []
     for message in params.messages:
-        for block in message.content if isinstance(message.content, list) else [message.content]:
+        blocks = message.content if isinstance(message.content, list) else [message.content]
+        for block in blocks:
             if not isinstance(block, types.TextContent):
                 return None
-            make = Message.assistant if message.role == "assistant" else Message.user
-            messages.append(make(plain_text(block.text)))
+            new_message = Message.assistant if message.role == "assistant" else Message.user
+            messages.append(new_message(plain_text(block.text)))
     system = plain_text(params.system_prompt or "")
     length = len(system) + sum(len(message.content) for message in messages)
-    if not messages or messages[-1].role != "user" or length > _MAX_SAMPLED_CHARACTERS:
+    ends_with_prompt = bool(messages) and messages[-1].role is Role.USER
+    if not ends_with_prompt or length > _MAX_SAMPLED_CHARACTERS:
         return None
     return SamplingRequest(system, tuple(messages), min(params.max_tokens, MAX_SAMPLED_TOKENS))
 
 
 def _refusal(reason: str) -> types.ErrorData:
     return types.ErrorData(code=-1, message=f"Refused: {reason}.")
-
-
-def _properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    properties = schema.get("properties")
-    return cast(dict[str, dict[str, Any]], properties) if isinstance(properties, dict) else {}
 
 
 def _label(name: str, part: Mapping[str, Any]) -> str:
@@ -180,29 +182,28 @@ def _choices(part: Mapping[str, Any]) -> tuple[str, ...]:
     """The texts that a field accepts, none for any text."""
     if part.get("type") == "boolean":
         return ("yes", "no")
-    choices = part.get("enum")
-    return tuple(map(str, cast(list[Any], choices))) if isinstance(choices, list) else ()
+    return tuple(map(str, as_list(part.get("enum"))))
 
 
 def _content(
     schema: Mapping[str, Any], properties: Mapping[str, Mapping[str, Any]], texts: Sequence[str]
 ) -> Values:
     """The typed values of the form; raises ValueError for one that does not fit."""
-    required = cast(list[str], schema.get("required", []))
     result: Values = {}
     for (name, part), text in zip(properties.items(), texts, strict=True):
         if text.strip():
             result[name] = _value(part, text.strip())
         elif "default" in part:
             result[name] = part["default"]
-        elif name in required:
+        elif name in as_list(schema.get("required")):
             raise ValueError(f"{name} is empty")
     return result
 
 
 def _value(part: Mapping[str, Any], text: str) -> str | int | float | bool:
+    """The user's text in the type of its field; raises ValueError for one that does not fit."""
     choices = part.get("enum")
-    if isinstance(choices, list) and text not in cast(list[Any], choices):
+    if isinstance(choices, list) and text not in as_list(choices):
         raise ValueError(f"{text} is not one of the choices")
     match part.get("type"):
         case "integer":

@@ -1,5 +1,6 @@
 """Secrets of servers, and the environment and headers that are made with them."""
 
+import re
 from collections.abc import Collection, Mapping
 from functools import cached_property
 
@@ -15,11 +16,13 @@ _OWN_PREFIX = "SHEPHERD_"
 class ServerSecrets:
     """Finds and keeps the secrets of servers, apart from their settings."""
 
-    def __init__(self, store: Secrets, env: Mapping[str, str], own: Collection[str] = ()) -> None:
-        """`own` names further variables that hold keys of Shepherd."""
+    def __init__(
+        self, store: Secrets, env: Mapping[str, str], own_variables: Collection[str] = ()
+    ) -> None:
+        """`own_variables` are further variables that hold keys of Shepherd."""
         self._store = store
         self._env = env
-        self._own = own
+        self._own_variables = own_variables
 
     @cached_property
     def has_keyring(self) -> bool:
@@ -57,48 +60,48 @@ class ServerSecrets:
         It has the usual variables, those of the definition and the secrets, and nothing else.
         """
         secrets = self.values(server)
-        own = self._filled(server, server.definition.env, secrets)
-        return {**usual_variables(self._env), **secrets, **own}
+        settings = server.definition.env.items()
+        variables = {name: self._filled(server, text, secrets) for name, text in settings}
+        return {**usual_variables(self._env), **secrets, **variables}
 
     def arguments(self, server: Server) -> list[str]:
         """The arguments of a server's command; raises ConfigError for a reference to a secret."""
-        named = {str(number): text for number, text in enumerate(server.definition.args)}
-        for text in named.values():
-            for match in REFERENCE.finditer(text):
-                if match[1] in server.definition.secrets or names_secret(match[1]):
-                    raise ConfigError(
-                        f"The MCP server {server.name} has {match[1]} in its command line, which "
-                        "others on this machine can read; pass it in env."
-                    )
-        return [*self._filled(server, named, {}).values()]
+        args = server.definition.args
+        names = [match["name"] for text in args for match in REFERENCE.finditer(text)]
+        for name in names:
+            if name in server.definition.secrets or names_secret(name):
+                raise ConfigError(
+                    f"The MCP server {server.name} has {name} in its command line, which "
+                    "others on this machine can read; pass it in env."
+                )
+        return [self._filled(server, text, {}) for text in args]
 
     def headers(self, server: Server) -> dict[str, str]:
         """The headers of each request to a server; raises ConfigError."""
-        return self._filled(server, server.definition.headers, self.values(server))
+        secrets, settings = self.values(server), server.definition.headers.items()
+        return {name: self._filled(server, text, secrets) for name, text in settings}
 
-    def _filled(
-        self, server: Server, texts: Mapping[str, str], secrets: Mapping[str, str]
-    ) -> dict[str, str]:
-        def value(name: str, default: str | None) -> str:
+    def _filled(self, server: Server, text: str, secrets: Mapping[str, str]) -> str:
+        """The text with values in place of `${NAME}`: secrets of the server, else variables."""
+
+        def value(reference: re.Match[str]) -> str:
+            name: str = reference["name"]
+            default: str | None = reference["default"]
             if name in secrets:
                 return secrets[name]
-            if is_own_key(name) or name in self._own:
+            if is_own_key(name) or name in self._own_variables:
                 raise ConfigError(
                     f"The MCP server {server.name} may not get Shepherd's own {name}; "
                     f"`shepherd mcp secret {server.name} {name}` stores a value for it."
                 )
-            if name not in self._env and default is not None:
-                return default
-            if name not in self._env:
+            setting = self._env.get(name, default)
+            if setting is None:
                 raise ConfigError(
                     f"The MCP server {server.name} needs the variable {name}, which is not set."
                 )
-            return self._env[name]
+            return setting
 
-        return {
-            key: REFERENCE.sub(lambda match: value(match[1], match[2]), text)
-            for key, text in texts.items()
-        }
+        return REFERENCE.sub(value, text)
 
 
 def is_own_key(name: str) -> bool:

@@ -21,10 +21,11 @@ from shepherd.config.files import MAX_FILE_BYTES, read_text
 from shepherd.config.paths import Paths, project_mcp_files
 from shepherd.config.section import Section
 from shepherd.errors import ConfigError
+from shepherd.json_text import as_object
 from shepherd.validation import check_web_address, describe_problem, did_you_mean, key_of
 
 Place = Literal["file", "keyring"]
-REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+REFERENCE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 """A reference to a secret or a variable: `${NAME}`, or `${NAME:-VALUE}` with a default."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,29}")
@@ -38,6 +39,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def _check_url(url: str) -> str:
+    """The URL; raises ValueError if it holds a secret, or would send one unencrypted."""
     check_web_address(url, "store it with --secret")
     parts = urlsplit(url)
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
@@ -156,15 +158,12 @@ def make_server(name: str, values: Mapping[str, object], origin: Origin, file: P
     try:
         definition = ServerDefinition.model_validate(dict(values))
     except ValidationError as error:
-        texts = [
-            describe_problem(
-                problem,
-                f"{name}.{key_of(problem)}".rstrip("."),
-                unknown=f"unknown setting {name}.{key_of(problem)}"
-                + did_you_mean(key_of(problem), ServerDefinition.model_fields),
-            )
-            for problem in error.errors(include_url=False)
-        ]
+        texts: list[str] = []
+        for problem in error.errors(include_url=False):
+            key = key_of(problem)  # "" for a problem of the whole definition
+            similar = did_you_mean(key, ServerDefinition.model_fields)
+            place, unknown = f"{name}.{key}".rstrip("."), f"unknown setting {name}.{key}{similar}"
+            texts.append(describe_problem(problem, place, unknown=unknown))
         raise ConfigError(f"{file}: " + "; ".join(texts)) from None
     if origin is Origin.USER:
         _check_secrets(name, definition)
@@ -186,11 +185,15 @@ def names_secret(name: str) -> bool:
 
 
 def _secret_word(definition: ServerDefinition) -> str:
-    """The option or the parameter with a secret in the command line or the URL, "" for none."""
+    """The option or the parameter with a secret in the command line or the URL, "" for none.
+
+    Both "--token=abc" and "--token abc" have one; "--token" before another option has none.
+    """
     for option, following in zip_longest(definition.args, definition.args[1:], fillvalue=""):
         key, equals, value = option.partition("=")
-        has_value = bool(value) if equals else bool(following) and not following.startswith("-")
-        if key.startswith("-") and has_value and _SECRET_OPTION.search(key):
+        if not equals:
+            value = "" if following.startswith("-") else following
+        if key.startswith("-") and value and _SECRET_OPTION.search(key):
             return key
     query = parse_qsl(urlsplit(definition.url).query)
     return next((f"the parameter {key}" for key, _ in query if names_secret(key)), "")
@@ -223,19 +226,19 @@ def all_servers(paths: Paths, cwd: Path, warn: Warn) -> list[Server]:
 
     A server of a project never replaces one of the user.
     """
-    servers = {server.name: server for server in _tolerant(paths.mcp_file, Origin.USER, warn)}
+    servers = {server.name: server for server in _valid_servers(paths.mcp_file, Origin.USER, warn)}
     for file in project_mcp_files(cwd):
-        if file == paths.mcp_file:
+        if file == paths.mcp_file:  # the project is the directory of the user's settings
             continue
-        for server in _tolerant(file, Origin.PROJECT, warn):
-            known = servers.setdefault(server.name, server)
-            if known is not server:
-                warn(f"{file}: the server {server.name} is ignored: {known.file} defines it.")
+        for server in _valid_servers(file, Origin.PROJECT, warn):
+            first = servers.setdefault(server.name, server)
+            if first is not server:
+                warn(f"{file}: the server {server.name} is ignored: {first.file} defines it.")
     return list(servers.values())
 
 
-def _tolerant(file: Path, origin: Origin, warn: Warn) -> list[Server]:
-    """The valid servers in a file."""
+def _valid_servers(file: Path, origin: Origin, warn: Warn) -> list[Server]:
+    """The valid servers in a file; `warn` gets a sentence for each other one."""
     result: list[Server] = []
     try:
         tables = _tables(file)
@@ -251,12 +254,11 @@ def _tolerant(file: Path, origin: Origin, warn: Warn) -> list[Server]:
 
 
 def _tables(file: Path) -> Mapping[str, object]:
+    """The definitions in a TOML file of ours, or in a `.mcp.json`; {} without the file."""
     try:
         text = read_text(file, MAX_FILE_BYTES)
         if file.suffix == ".json":
-            data: object = json.loads(text)
-            whole = cast(dict[str, object], data) if isinstance(data, dict) else {}
-            tables = whole.get("mcpServers", {})
+            tables: object = as_object(json.loads(text)).get("mcpServers", {})
         else:
             tables = tomllib.loads(text)
     except FileNotFoundError:
@@ -269,13 +271,15 @@ def _tables(file: Path) -> Mapping[str, object]:
 
 
 def _server(name: str, values: object, origin: Origin, file: Path) -> Server:
+    """The server that a file defines, in our words or in those of other programs."""
     if not isinstance(values, dict):
         raise ConfigError(f"{file}: {name} must be a table with a command or a url")
     settings = cast(dict[str, Any], values)
     if file.suffix == ".json":
         is_sse = "sse" in (settings.get("type"), settings.get("transport"))
         settings = {key: value for key, value in settings.items() if key not in _IGNORED}
-        settings |= {"type": "sse"} if is_sse else {}
+        if is_sse:
+            settings["type"] = "sse"
     if origin is Origin.PROJECT:
         settings = _without_rights(name, settings, file)
     return make_server(name, settings, origin, file)
@@ -358,12 +362,13 @@ class Consents(Struct, frozen=True):
 
 def description(server: Server) -> str:
     """Everything that a start of the server does, in lines."""
-    one = server.definition
-    lines = [shlex.join([one.command, *one.args]) if one.command else one.url]
-    lines += [f"{name}={value}" for name, value in one.env.items()]
-    lines += [f"{name}: {value}" for name, value in one.headers.items()]
-    if one.command:
-        lines.append("in the sandbox, " + ("with network" if one.network else "without network"))
+    what = server.definition
+    lines = [shlex.join([what.command, *what.args]) if what.command else what.url]
+    lines += [f"{name}={value}" for name, value in what.env.items()]
+    lines += [f"{name}: {value}" for name, value in what.headers.items()]
+    if what.command:
+        # always in it: a file of a project may not switch the sandbox off
+        lines.append("in the sandbox, " + ("with network" if what.network else "without network"))
     lines.append(f"defined in {server.file}")
     return "\n".join(lines)
 

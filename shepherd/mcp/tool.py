@@ -7,7 +7,7 @@ import json
 import os
 import re
 from base64 import b64decode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -20,6 +20,7 @@ from pydantic import ConfigDict, ValidationError, model_validator
 from shepherd.errors import ImageError, ToolError
 from shepherd.events import Notice, Topic
 from shepherd.images import MAX_IMAGES, Image, decode_image
+from shepherd.json_text import as_list, as_object, as_text, referenced
 from shepherd.messages import JsonObject, ToolSpec
 from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.text import cap_text, new_spill_file, plain_text, reveal, valid_json, valid_text
@@ -41,78 +42,67 @@ _KEPT = frozenset(
 _ALTERNATIVES = ("anyOf", "oneOf")
 
 
-def model_schema(schema: Mapping[str, Any]) -> JsonObject:
+def model_schema(schema: JsonObject) -> JsonObject:
     """The schema as a model sees it: an object, without references and unusual keywords.
 
     Regular expressions, formats, examples and defaults are left out: the server checks them.
     """
-    result = _Reduction(schema).of(schema, 0)
-    properties = cast(JsonObject, result.get("properties", {}))
-    required = [name for name in cast(list[Any], result.get("required", [])) if name in properties]
+    result = _Reduction(schema).reduced(schema, depth=0)
+    properties = as_object(result.get("properties"))
+    required = [name for name in as_list(result.get("required")) if name in properties]
     whole: JsonObject = {"type": "object", "properties": properties}
     if required:
         whole["required"] = required
     if len(json.dumps(whole)) <= MAX_SCHEMA_BYTES:
         return whole
-    whole["properties"] = {name: _outline(part) for name, part in properties.items()}
+    whole["properties"] = {name: _only_type(part) for name, part in properties.items()}
     if len(json.dumps(whole)) <= MAX_SCHEMA_BYTES:
         return whole
     return {"type": "object", "properties": {}}
 
 
-def _outline(part: object) -> JsonObject:
-    kind = cast(JsonObject, part).get("type") if isinstance(part, dict) else None
-    return {"type": kind} if isinstance(kind, str) else {}
+def _only_type(part: JsonObject) -> JsonObject:
+    return {"type": part["type"]} if isinstance(part.get("type"), str) else {}
 
 
 class _Reduction:
     """Reduces the parts of one schema; local references are resolved."""
 
-    def __init__(self, root: Mapping[str, Any]) -> None:
+    def __init__(self, root: JsonObject) -> None:
         self._root = root
         self._parts_left = 2000
         """More parts allow everything: references can make a small schema endless."""
 
-    def of(self, node: object, depth: int) -> JsonObject:
+    def reduced(self, node: object, depth: int) -> JsonObject:
         """The reduced part; one that is too deep, or one of too many, allows everything."""
         self._parts_left -= 1
-        if not isinstance(node, Mapping) or depth > _MAX_DEPTH or self._parts_left < 0:
+        part = as_object(node)
+        if depth > _MAX_DEPTH or self._parts_left < 0:
             return {}
-        part = cast(Mapping[str, Any], node)
         if isinstance(reference := part.get("$ref"), str):
-            return self.of(self._resolved(reference), depth + 1)
+            return self.reduced(referenced(self._root, reference), depth + 1)
         result: JsonObject = {key: value for key, value in part.items() if key in _KEPT}
-        if isinstance(text := part.get("description"), str) and text.strip():
-            result["description"] = " ".join(text.split())[:_MAX_DESCRIPTION]
-        self._add_nested(part, result, depth)
+        if description := as_text(part.get("description")).split():
+            result["description"] = " ".join(description)[:_MAX_DESCRIPTION]
+        self._add_nested(part, result, depth + 1)
         return result
 
-    def _add_nested(self, part: Mapping[str, Any], result: JsonObject, depth: int) -> None:
-        if isinstance(properties := part.get("properties"), Mapping):
-            named = cast(Mapping[str, Any], properties)
-            result["properties"] = {str(n): self.of(p, depth + 1) for n, p in named.items()}
-        if isinstance(items := part.get("items"), Mapping):
-            result["items"] = self.of(cast(object, items), depth + 1)
+    def _add_nested(self, part: JsonObject, result: JsonObject, depth: int) -> None:
+        """Add to `result` what `part` says of properties, items and alternatives."""
+        if isinstance(part.get("properties"), dict):
+            named = as_object(part["properties"]).items()
+            result["properties"] = {str(name): self.reduced(node, depth) for name, node in named}
+        if isinstance(part.get("items"), dict):
+            result["items"] = self.reduced(part["items"], depth)
         for key in _ALTERNATIVES:
-            if isinstance(options := part.get(key), list):
-                reduced = [self.of(option, depth + 1) for option in cast(list[object], options)]
-                result["anyOf"] = [option for option in reduced if option] or [{}]
-        if isinstance(parts := part.get("allOf"), list) and len(cast(list[object], parts)) == 1:
-            result |= self.of(cast(list[object], parts)[0], depth + 1)
+            if isinstance(part.get(key), list):
+                options = [self.reduced(option, depth) for option in as_list(part[key])]
+                result["anyOf"] = [option for option in options if option] or [{}]
+        all_of = as_list(part.get("allOf"))
+        if len(all_of) == 1:  # how generators write a reference with a description
+            result |= self.reduced(all_of[0], depth)
         if isinstance(part.get("additionalProperties"), bool):
             result["additionalProperties"] = part["additionalProperties"]
-
-    def _resolved(self, reference: str) -> object:
-        """The part that a local reference names; nothing is fetched for others."""
-        if not reference.startswith("#"):
-            return {}
-        place = dict[str, Any](self._root)
-        for step in filter(None, reference.lstrip("#").split("/")):
-            node: object = place.get(step.replace("~1", "/").replace("~0", "~"))
-            if not isinstance(node, dict):
-                return {}
-            place = cast(dict[str, Any], node)
-        return place
 
 
 class JsonArguments(Arguments):
@@ -124,7 +114,8 @@ class JsonArguments(Arguments):
     @model_validator(mode="before")
     @classmethod
     def _check(cls, data: object) -> object:
-        if not isinstance(data, dict):
+        """The arguments of the model; raises ValueError for those that the schema forbids."""
+        if not isinstance(data, dict):  # pydantic says what is wrong
             return data
         values = _without_null(cast(JsonObject, data), cls.checked_schema)
         if problem := _problem(values, cls.checked_schema):
@@ -144,10 +135,10 @@ def arguments_model(name: str, schema: JsonObject) -> type[JsonArguments]:
 
 def _without_null(values: JsonObject, schema: JsonObject) -> JsonObject:
     """The arguments without null for optional ones: small models send it for omitted ones."""
-    properties = cast(JsonObject, schema.get("properties", {}))
-    required = cast(list[str], schema.get("required", []))
+    properties, required = as_object(schema.get("properties")), as_list(schema.get("required"))
 
     def is_kept(name: str, value: object) -> bool:
+        # "null" may be one of the types, of the choices, or of the alternatives
         return value is not None or name in required or "null" in json.dumps(properties.get(name))
 
     return {name: value for name, value in values.items() if is_kept(name, value)}
@@ -168,7 +159,8 @@ def _problem(values: JsonObject, schema: JsonObject) -> str:
     if error is None:
         return ""
     place = ".".join(str(step) for step in error.absolute_path)
-    return f"{place}: {error.message}"[:_MAX_PROBLEM] if place else error.message[:_MAX_PROBLEM]
+    lead = f"{place}: " if place else ""
+    return (lead + error.message)[:_MAX_PROBLEM]
 
 
 MAX_NAME = 64
@@ -193,10 +185,13 @@ def tool_names(server: str, tools: Sequence[str]) -> list[str]:
 def access_target(server: str, tool: str) -> str:
     """`SERVER/TOOL` as rules read it: without characters that have a meaning in patterns."""
     name = _NOT_IN_TARGET.sub("_", tool)
-    return f"{server}/{name if name == tool else f'{name}_{_hash(tool)}'}"
+    if name != tool:  # else a rule for one tool would allow another one of the same server
+        name = f"{name}_{_hash(tool)}"
+    return f"{server}/{name}"
 
 
 def _hash(text: str) -> str:
+    """A few digits that keep shortened or changed names apart."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
 
 
@@ -207,7 +202,7 @@ def tool_result(result: types.CallToolResult, limit: int, spill_dir: Path) -> To
     """The result of a call, in about `limit` bytes; the rest of it goes to files."""
     text, images = content(result.content, spill_dir)
     structured = result.structured_content
-    if structured is not None and not _repeats(result.content, structured):
+    if structured is not None and not _is_repeated_in(result.content, structured):
         text = "\n".join(filter(None, [text, json.dumps(structured, ensure_ascii=False)]))
     capped = cap_text(text or "(no output)", limit, spill_dir)
     if result.is_error:
@@ -223,7 +218,6 @@ def content(blocks: Iterable[Block], spill_dir: Path) -> tuple[str, tuple[Image,
         if isinstance(block, types.ImageContent) and len(images) < MAX_IMAGES:
             try:
                 images.append(decode_image(block.data))
-                continue
             except ImageError as error:
                 texts.append(f"[an image that can't be used: {error}]")
         else:
@@ -232,6 +226,7 @@ def content(blocks: Iterable[Block], spill_dir: Path) -> tuple[str, tuple[Image,
 
 
 def _text(block: Block, spill_dir: Path) -> str:
+    """A block of content as text for the model; binary data goes to a file in `spill_dir`."""
     match block:
         case types.TextContent():
             return plain_text(block.text)
@@ -240,19 +235,19 @@ def _text(block: Block, spill_dir: Path) -> str:
         case types.TextResourceContents():
             return f"[resource {block.uri}]\n{plain_text(block.text)}"
         case types.BlobResourceContents():
-            return _kept(f"resource {block.uri}", block.blob, block.mime_type, spill_dir)
+            return _saved(f"resource {block.uri}", block.blob, block.mime_type, spill_dir)
         case types.ResourceLink():
             about = f": {block.description}" if block.description else ""
             return plain_text(f"[link to the resource {block.uri} ({block.name}){about}]")
         case types.ImageContent():
-            return _kept("image", block.data, block.mime_type, spill_dir)
+            return _saved("image", block.data, block.mime_type, spill_dir)
         case types.AudioContent():
-            return _kept("audio", block.data, block.mime_type, spill_dir)
+            return _saved("audio", block.data, block.mime_type, spill_dir)
     return "[content of an unknown type]"
 
 
-def _kept(noun: str, data: str, media_type: str | None, spill_dir: Path) -> str:
-    """A line about binary data, which is kept in a file."""
+def _saved(noun: str, data: str, media_type: str | None, spill_dir: Path) -> str:
+    """Save binary data (base64) in a file; the line that says where."""
     try:
         raw = b64decode(data)
     except (binascii.Error, ValueError):
@@ -263,21 +258,21 @@ def _kept(noun: str, data: str, media_type: str | None, spill_dir: Path) -> str:
     return f"[{noun}, {media_type or 'binary'}, {len(raw)} bytes, kept in {path}]"
 
 
-def _repeats(blocks: Sequence[types.ContentBlock], structured: object) -> bool:
+def _is_repeated_in(blocks: Sequence[types.ContentBlock], structured: object) -> bool:
     """Whether the text of a result is the structured content once more, as servers do.
 
     The structured content may also wrap that text: `{"result": ...}`, `{"content": ...}`.
     """
-    accepted = [structured]
-    if isinstance(structured, dict) and len(cast(dict[str, object], structured)) == 1:
-        accepted += cast(dict[str, object], structured).values()
+    same_values = [structured]
+    if len(as_object(structured)) == 1:
+        same_values += as_object(structured).values()
     texts = [block.text for block in blocks if isinstance(block, types.TextContent)]
-    for candidate in (*texts, "".join(texts)):
+    for text in (*texts, "".join(texts)):
         try:
-            value: object = json.loads(candidate)
+            value: object = json.loads(text)
         except (ValueError, RecursionError):
-            value = candidate
-        if value in accepted:
+            value = text
+        if value in same_values:
             return True
     return False
 
@@ -302,7 +297,7 @@ class ServerTool(Tool[JsonArguments]):
 
     def __init__(self, connection: "Connection", tool: types.Tool, name: str) -> None:
         self.name = name
-        self.description = valid_text(_described(tool))
+        self.description = valid_text(_description(tool))
         self.target = access_target(connection.server.name, tool.name)
         self._connection = connection
         self._tool = tool
@@ -330,6 +325,7 @@ class ServerTool(Tool[JsonArguments]):
         server = self._connection.server
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
+            """Show "3/10 copying", say; the server may send no total, and no message."""
             share = f"{progress:g}" + (f"/{total:g}" if total else "")
             text = " ".join(filter(None, [share, reveal(message or "")[:200]]))
             context.on_event(Notice(text, Topic.PROGRESS))
@@ -368,10 +364,10 @@ def server_tools(connection: "Connection") -> list[ServerTool]:
     """The tools that a server offers now."""
     tools = connection.catalogue.tools
     names = tool_names(connection.server.name, [tool.name for tool in tools])
-    return [ServerTool(connection, *pair) for pair in zip(tools, names, strict=True)]
+    return [ServerTool(connection, tool, name) for tool, name in zip(tools, names, strict=True)]
 
 
-def _described(tool: types.Tool) -> str:
+def _description(tool: types.Tool) -> str:
     text = " ".join(plain_text(tool.description or tool.title or tool.name).split())
     return text if len(text) <= MAX_DESCRIPTION else text[: MAX_DESCRIPTION - 1] + "…"
 

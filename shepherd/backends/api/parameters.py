@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.config.section import Effort
 from shepherd.errors import InvalidRequestError
+from shepherd.json_text import as_object, referenced
 from shepherd.messages import JsonObject, ToolSpec
 from shepherd.sampling import Sampling
 from shepherd.session import Session
@@ -128,22 +129,11 @@ def _followed(
 ) -> JsonObject:
     """The target of a schema's `reference`, with what else stands in the schema."""
     others = {k: v for k, v in schema.items() if k != "$ref" and k not in _HOLDERS}
-    target = _target(reference, root)
+    target = as_object(referenced(root, reference))
     if reference in within:
         target = {k: v for k, v in target.items() if k in ("type", "description")}
     inlined = _inlined(target, root, (*within, reference))
     return inlined | cast(JsonObject, _inlined(others, root, within))
-
-
-def _target(reference: str, root: JsonObject) -> JsonObject:
-    """The target of a reference such as "#/$defs/Point"; {} if there is none."""
-    node: Any = root
-    if not reference.startswith("#"):
-        return {}
-    for step in reference[1:].split("/")[1:]:
-        name = step.replace("~1", "/").replace("~0", "~")  # as a JSON pointer writes them
-        node = cast(JsonObject, node).get(name) if isinstance(node, dict) else None
-    return cast(JsonObject, node) if isinstance(node, dict) else {}
 
 
 def declaration(tool: ToolSpec, field: str, schema: JsonObject | None) -> JsonObject:

@@ -11,6 +11,7 @@ from typing import Any, cast
 from msgspec import Struct, field
 
 from shepherd.errors import InvalidRequestError
+from shepherd.json_text import referenced
 from shepherd.messages import JsonObject
 
 _COMBINING = ("allOf", "anyOf", "oneOf", "$ref")
@@ -162,20 +163,10 @@ class Closing:
 
     def _combined(self, schema: JsonObject) -> list[Any]:
         """The schemas that this one refers to, or combines."""
-        result: list[Any] = [self._target(schema["$ref"])] if "$ref" in schema else []
+        result = [referenced(self._root, str(schema["$ref"]))] if "$ref" in schema else []
         for key in ("allOf", "anyOf", "oneOf"):
             value: Any = schema.get(key, [])
             result += cast(list[Any], value) if isinstance(value, list) else []
-        return result
-
-    def _target(self, reference: Any) -> Any:
-        """The schema behind a reference such as `#/$defs/name`; None if there is none."""
-        if not str(reference).startswith("#"):
-            return None
-        result: Any = self._root
-        for part in str(reference).removeprefix("#").split("/")[1:]:
-            key = part.replace("~1", "/").replace("~0", "~")  # the escapes of JSON pointers
-            result = cast(JsonObject, result).get(key) if isinstance(result, dict) else None
         return result
 
     def _find_shared(self) -> set[str]:
@@ -195,7 +186,7 @@ class Closing:
                     name = reference.rpartition("/")[2]
                     if name not in result:
                         result.add(name)
-                        waiting.append((self._target(reference), True))
+                        waiting.append((referenced(self._root, reference), True))
                 waiting += [
                     (inner, self.makes_part(key, node, is_part=is_part))
                     for key, inner in node.items()
