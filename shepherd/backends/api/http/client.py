@@ -70,7 +70,8 @@ class Endpoint(Struct, frozen=True):
         try:
             address = ipaddress.ip_address(host)
         except ValueError:  # it is a name; one without a dot is only known in this network
-            return "." not in host or host.endswith((".local", ".localhost", ".lan", ".internal"))
+            ends = (".local", ".localhost", ".lan", ".internal")
+            return bool(host) and ("." not in host or host.endswith(ends))
         return address.is_private or address.is_loopback or address.is_link_local
 
     def url(self, request: ApiRequest) -> str:

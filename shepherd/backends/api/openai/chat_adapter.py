@@ -30,38 +30,39 @@ def chat_sampling(sampling: Sampling, model: str, dialect: dialects.Dialect) -> 
     """
     if dialects.reasons(model):
         sampling = replace(sampling, **dict.fromkeys(_FIXED))
-        _refuse(sampling, ("stop", "logit_bias", "logprobs"), model)
+        for name in ("stop", "logit_bias", "logprobs"):
+            if getattr(sampling, name) not in (None, ()):
+                raise InvalidRequestError(f"{model} has no parameter {name}; leave it out", name)
     if len(sampling.stop or ()) > dialect.stop_texts:
         message = f"stop: {dialect.name} takes at most {dialect.stop_texts} texts"
         raise InvalidRequestError(message, "stop")
     body = parameters.sampling_parameters(sampling, dialect.sampling, dialect.name, _ELSEWHERE)
-    body |= {other: body[name] for name, other in dialect.aliases.items() if name in body}
+    body |= {alias: body[name] for name, alias in dialect.aliases.items() if name in body}
     if sampling.samplers and "samplers" in body:
         body["samplers"] = [_SAMPLERS.get(name, name) for name in sampling.samplers]
     return body | _biases(sampling, dialect) | _logprobs(sampling)
 
 
-def _refuse(sampling: Sampling, names: tuple[str, ...], model: str) -> None:
-    for name in names:
-        if getattr(sampling, name) not in (None, ()):
-            raise InvalidRequestError(f"{model} has no parameter {name}; leave it out", name)
-
-
 def _biases(sampling: Sampling, dialect: dialects.Dialect) -> JsonObject:
+    """`logit_bias` by tokens; raises InvalidRequestError for texts that the server can't read."""
     if not sampling.logit_bias:
         return {}
     if not dialect.text_bias and any(isinstance(token, str) for token, _ in sampling.logit_bias):
         message = f"logit_bias: {dialect.name} knows tokens by their numbers only"
         raise InvalidRequestError(message, "logit_bias")
-    biases = {str(token): bias for token, bias in sampling.logit_bias}
-    return {"logit_bias": {token: int(b) if b.is_integer() else b for token, b in biases.items()}}
+    biases: JsonObject = {}
+    for token, bias in sampling.logit_bias:
+        biases[str(token)] = int(bias) if bias.is_integer() else bias  # OpenAI's are whole
+    return {"logit_bias": biases}
 
 
 def _logprobs(sampling: Sampling) -> JsonObject:
+    """The fields that request log probabilities, with this number of alternatives for a token."""
     if sampling.logprobs is None:
         return {}
-    top = {"top_logprobs": sampling.logprobs} if sampling.logprobs else {}
-    return {"logprobs": True, **top}
+    if sampling.logprobs == 0:
+        return {"logprobs": True}
+    return {"logprobs": True, "top_logprobs": sampling.logprobs}
 
 
 def chat_body(
@@ -96,11 +97,13 @@ def _limit_parameter(model: ModelTraits) -> str:
 def _messages(
     session: Session, dialect: dialects.Dialect, adapter: str, *, thinking: bool
 ) -> list[JsonObject]:
+    """The conversation as this server accepts it; `thinking`: the model is to think."""
     conversation = history.normalise(session.system_message, session.messages, dialect.rules)
     system = conversation.system
     if not dialect.grammar:
         system = common.asking_for_json(system, session.output_format)
     head: list[JsonObject] = [{"role": "system", "content": system}] if system else []
+    # a server that wants every thought back wants none from a model that does not think
     thoughts = dialect.thoughts if thinking or not dialect.every_thought else ()
     return head + [_message(m, dialect, thoughts, adapter) for m in conversation.messages]
 
@@ -108,6 +111,7 @@ def _messages(
 def _message(
     message: Message, dialect: dialects.Dialect, thoughts: tuple[str, ...], adapter: str
 ) -> JsonObject:
+    """A message; `thoughts` are the fields in which its reasoning goes back."""
     if message.role is Role.TOOL:
         return {"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content}
     if message.role is not Role.ASSISTANT:
@@ -128,7 +132,9 @@ def _content(message: Message) -> str | list[JsonObject]:
     parts: list[JsonObject] = [
         {"type": "image_url", "image_url": {"url": image.data_url}} for image in message.images
     ]
-    return parts + ([{"type": "text", "text": message.content}] if message.content else [])
+    if message.content:
+        parts.append({"type": "text", "text": message.content})
+    return parts
 
 
 def _call(call: ToolCall) -> JsonObject:
@@ -146,7 +152,7 @@ def _tool(spec: ToolSpec) -> JsonObject:
 def _thinking(session: Session, model: ModelTraits, dialect: dialects.Dialect) -> JsonObject:
     """The fields that turn the model's reasoning on or off."""
     thinking = parameters.thinks(session, model)
-    if dialect.switch is dialects.Switch.UNSAID:
+    if dialect.switch is dialects.Switch.UNSAID:  # the server has no field for it
         return {}
     if dialect.switch is dialects.Switch.THINKING:
         return {"thinking": {"type": "enabled" if thinking else "disabled"}}
@@ -157,10 +163,12 @@ def _thinking(session: Session, model: ModelTraits, dialect: dialects.Dialect) -
             fields["thinking_budget_tokens"] = session.thinking_budget
     level = model.effort or ("medium" if thinking else "")
     effort = dialects.chat_effort(model.id, level, tools=bool(session.tools))
-    known = model.thinking or (model.effort and dialect.switch is dialects.Switch.TEMPLATE)
-    if effort is None and thinking and known:
+    takes_effort = model.thinking or (model.effort and dialect.switch is dialects.Switch.TEMPLATE)
+    if effort is None and thinking and takes_effort:  # not one of OpenAI's models
         effort = level
-    return fields | ({"reasoning_effort": effort} if effort else {})
+    if effort:
+        fields["reasoning_effort"] = effort
+    return fields
 
 
 _PROPS = "../props"

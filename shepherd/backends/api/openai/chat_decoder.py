@@ -13,7 +13,7 @@ from shepherd.json_text import as_count, as_object, as_objects, as_text
 from shepherd.messages import JsonObject
 
 
-class _Slot(Struct):
+class _PartialCall(Struct):
     """A call with at least one fragment."""
 
     key: int
@@ -30,57 +30,49 @@ class CallSlots:
     """
 
     def __init__(self) -> None:
-        self._slots: list[_Slot] = []
-        self._by_index: dict[int, _Slot] = {}
+        self._calls: list[_PartialCall] = []
+        self._by_index: dict[int, _PartialCall] = {}
 
     def __bool__(self) -> bool:
         """Whether there is any call."""
-        return bool(self._slots)
+        return bool(self._calls)
 
     def take(self, fragment: JsonObject) -> Iterator[stream.Call]:
         """The delta of one fragment; id and name are sent once."""
         function = as_object(fragment.get("function"))
-        own_id, name = as_text(fragment.get("id")), as_text(function.get("name"))
-        arguments = _json_text(function.get("arguments"))
-        slot = self._slot(as_count(fragment.get("index")), own_id, name)
-        first_id, first_name = "" if slot.id else own_id, "" if slot.name else name
-        slot.id, slot.name = slot.id or own_id, slot.name or name
-        if first_id or first_name or arguments:
-            yield stream.Call(slot.key, first_id, first_name, arguments)
-
-    def _slot(self, index: int | None, id: str, name: str) -> _Slot:
-        known = self._known(index, id, name)
-        if known is None:
-            known = _Slot(len(self._slots))
-            self._slots.append(known)
+        call_id, name = as_text(fragment.get("id")), as_text(function.get("name"))
+        arguments = function.get("arguments")
+        if isinstance(arguments, dict):  # some servers send the object itself
+            arguments = json.dumps(cast(JsonObject, arguments), ensure_ascii=False)
+        index = as_count(fragment.get("index"))
+        call = self._continued_call(index, call_id, name)
+        if call is None:
+            call = _PartialCall(len(self._calls))
+            self._calls.append(call)
         if index is not None:
-            self._by_index[index] = known
-        return known
+            self._by_index[index] = call
+        new_id, new_name = "" if call.id else call_id, "" if call.name else name
+        call.id, call.name = call.id or call_id, call.name or name
+        if new_id or new_name or arguments:
+            yield stream.Call(call.key, new_id, new_name, as_text(arguments))
 
-    def _known(self, index: int | None, id: str, name: str) -> _Slot | None:
+    def _continued_call(self, index: int | None, call_id: str, name: str) -> _PartialCall | None:
+        """The call that a fragment continues; None if it begins another one."""
         if index is not None:
-            slot = self._by_index.get(index)
-            return None if slot is None or _is_other(slot, id, name) else slot
-        if id:
-            result = next((slot for slot in self._slots if slot.id == id), None)
-            if result is not None or name:
-                return result
-        last = self._slots[-1] if self._slots else None
+            call = self._by_index.get(index)
+            if call is None or (call_id and name and call.id and call.id != call_id):
+                return None
+            return call
+        if call_id:
+            call = next((call for call in self._calls if call.id == call_id), None)
+            if call is not None or name:
+                return call
+        last = self._calls[-1] if self._calls else None
         return None if last is None or (name and last.name) else last
 
 
-def _is_other(slot: _Slot, id: str, name: str) -> bool:
-    return bool(id and name and slot.id and slot.id != id)
-
-
-def _json_text(arguments: object) -> str:
-    """The text to append; some servers send the object itself."""
-    if isinstance(arguments, dict):
-        return json.dumps(cast(JsonObject, arguments), ensure_ascii=False)
-    return as_text(arguments)
-
-
 _TEXTS = ("text", "summary", "data")
+"""The fields of a detail whose pieces are joined."""
 
 
 def detail_text(detail: JsonObject) -> str:
@@ -98,14 +90,16 @@ class ReasoningDetails:
         return bool(self._details)
 
     def take(self, fragments: list[JsonObject]) -> None:
+        """Add fragments, each to the last detail if it continues that."""
         for fragment in fragments:
-            last = self._details[-1] if self._details else None
-            if last is not None and _is_one(last, fragment):
+            last = self._details[-1] if self._details else {}
+            if "index" in last and _is_same_part(last, fragment):
                 joined = {
                     name: as_text(last.get(name)) + as_text(fragment.get(name))
                     for name in _TEXTS
                     if name in last or name in fragment
                 }
+                # a later fragment may bring the signature; its null must not remove an earlier one
                 values = {name: value for name, value in fragment.items() if value is not None}
                 self._details[-1] = last | values | joined
             else:
@@ -116,9 +110,8 @@ class ReasoningDetails:
         return list(self._details)
 
 
-def _is_one(last: JsonObject, fragment: JsonObject) -> bool:
-    same = all(last.get(name) == fragment.get(name) for name in ("type", "index"))
-    return same and "index" in last
+def _is_same_part(last: JsonObject, fragment: JsonObject) -> bool:
+    return all(last.get(name) == fragment.get(name) for name in ("type", "index"))
 
 
 FILTERED = "The provider's content filter ended the answer."
@@ -141,39 +134,43 @@ class ChatDecoder(stream.Decoder):
         self._calls = CallSlots()
         self._details = ReasoningDetails()
         self._has_output = False
-        self._refused = False
-        self._stopped = False
+        self._has_refusal = False
+        self._has_stopped = False
 
     @property
     def complete(self) -> bool:
-        return self._stopped
+        return self._has_stopped
 
     def feed(self, name: str, data: JsonObject) -> Iterable[stream.Delta]:
         error = data.get("error")
         if error or data.get("object") == "error":
-            yield error_delta(data if isinstance(error, dict) or not error else {"error": error})
+            # the error is an object, a text, or the event itself
+            is_text = bool(error) and not isinstance(error, dict)
+            yield error_delta({"error": error} if is_text else data)
             return
         if usage := _usage(data):
             yield usage
         for choice in as_objects(data.get("choices")):
-            if not as_count(choice.get("index")):
+            if not as_count(choice.get("index")):  # 0, or none
                 yield from self._choice(choice)
 
     def _choice(self, choice: JsonObject) -> Iterator[stream.Delta]:
-        delta = choice.get("delta")
-        whole = as_object(choice.get("message"))
-        message = as_object(delta) if isinstance(delta, dict) or self._has_output else whole
+        """What a chunk adds to the answer, or the whole answer."""
+        message = as_object(choice.get("delta"))
+        # a server may repeat the whole message after its pieces
+        if not (isinstance(choice.get("delta"), dict) or self._has_output):
+            message = as_object(choice.get("message"))
         yield from self._thoughts(message)
         yield from self._text(message, choice)
         yield from self._tool_calls(message)
         if usage := _usage(choice):
             yield usage
         reason = as_text(choice.get("finish_reason"))
-        if reason and not self._stopped:
-            self._stopped = True
+        if reason and not self._has_stopped:
+            self._has_stopped = True
             # vLLM and SGLang name the stop string, each in a field of its own.
-            named = as_text(choice.get("stop_reason")) or as_text(choice.get("matched_stop"))
-            yield from self._stop(reason, named)
+            stop_string = as_text(choice.get("stop_reason")) or as_text(choice.get("matched_stop"))
+            yield from self._stop(reason, stop_string)
 
     def _thoughts(self, message: JsonObject) -> Iterator[stream.Delta]:
         """The reasoning, which is in one of several fields, or in two at once."""
@@ -186,6 +183,7 @@ class ChatDecoder(stream.Decoder):
             yield stream.Thinking(thought)
 
     def _text(self, message: JsonObject, choice: JsonObject) -> Iterator[stream.Delta]:
+        """The text, with the log probabilities beside it, and a refusal, which is shown as text."""
         deltas = _content(message.get("content"))
         logprobs = as_object(choice.get("logprobs"))
         if logprobs and deltas and isinstance(deltas[-1], stream.Text):
@@ -194,10 +192,11 @@ class ChatDecoder(stream.Decoder):
             self._has_output = True
             yield from deltas
         if refusal := as_text(message.get("refusal")):
-            self._has_output = self._refused = True
+            self._has_output = self._has_refusal = True
             yield stream.Text(refusal)
 
     def _tool_calls(self, message: JsonObject) -> Iterator[stream.Delta]:
+        """The pieces of calls; old servers have one call in `function_call`."""
         fragments = as_objects(message.get("tool_calls"))
         if old_style := as_object(message.get("function_call")):
             fragments.append({"index": 0, "function": old_style})
@@ -206,13 +205,21 @@ class ChatDecoder(stream.Decoder):
             yield from self._calls.take(fragment)
 
     def _stop(self, reason: str, stop_string: str) -> Iterator[stream.Delta]:
+        """The end of the answer, and before it the reasoning to send back."""
         if self._details:
             yield stream.Extra({"reasoning_details": self._details.merged()})
-        note = FILTERED if reason == "content_filter" else REFUSED if self._refused else ""
-        ended = _REASONS.get(reason, FinishReason.STOP)
-        if ended is FinishReason.STOP and self._calls:
-            ended = FinishReason.TOOL_CALLS
-        yield stream.Stop(ended, note, stop_string)
+        finish_reason = _REASONS.get(reason, FinishReason.STOP)
+        if finish_reason is FinishReason.STOP and self._calls:  # as several servers end them
+            finish_reason = FinishReason.TOOL_CALLS
+        note = note_of_end(is_filtered=reason == "content_filter", is_refused=self._has_refusal)
+        yield stream.Stop(finish_reason, note, stop_string)
+
+
+def note_of_end(*, is_filtered: bool, is_refused: bool) -> str:
+    """What the user should know of the end; "" for an ordinary one."""
+    if is_filtered:
+        return FILTERED
+    return REFUSED if is_refused else ""
 
 
 def _content(content: object) -> list[stream.Delta]:

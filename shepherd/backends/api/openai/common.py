@@ -98,12 +98,16 @@ def error_delta(body: messages.JsonObject) -> stream.Error:
     error = as_object(body.get("error")) or body
     for name in ("code", "status", "http_code"):
         code = error.get(name)
-        status = as_count(int(code) if isinstance(code, str) and code.isdecimal() else code)
+        if isinstance(code, str) and code.isdecimal():
+            code = int(code)
+        status = as_count(code)
         if status is not None and 400 <= status < 600:
             return stream.Error(body, status)
     kinds = f"{as_text(error.get('code'))} {as_text(error.get('type'))}".lower()
-    result = (status for status, words in _STATUSES if any(word in kinds for word in words))
-    return stream.Error(body, next(result, 500))
+    for status, words in _STATUSES:
+        if any(word in kinds for word in words):
+            return stream.Error(body, status)
+    return stream.Error(body, 500)
 
 
 def token_logprobs(logprobs: messages.JsonObject) -> tuple[sampling.TokenLogprob, ...]:
@@ -131,6 +135,7 @@ def _piece(item: messages.JsonObject) -> bytes:
 
 
 def _probability(item: messages.JsonObject) -> float:
+    """The logarithm of the probability; minus infinity without one."""
     value: object = item.get("logprob")
     return float(value) if isinstance(value, int | float) else float("-inf")
 
@@ -147,6 +152,7 @@ class OpenAIAdapter(adapter.Adapter):
         self.query = f"?api-version={quote(api_version)}" if api_version else ""
 
     def auth(self, api_key: str) -> Mapping[str, str]:
+        """The header of the key; Azure has one of its own, which holds nothing else."""
         if not api_key:
             return {}
         name = self.dialect.key_header

@@ -7,7 +7,6 @@ Each known kind gets the fields that it accepts; an unknown one gets those of Op
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from msgspec import Struct, field
@@ -15,6 +14,7 @@ from msgspec.structs import fields, replace
 
 from shepherd.backends.api.adapter import ModelEntry
 from shepherd.backends.api.history import Rules
+from shepherd.backends.api.http.client import Endpoint
 from shepherd.backends.api.model_list import listed_model
 from shepherd.backends.api.parameters import EFFORTS, NONE, nearest
 from shepherd.config.section import Effort
@@ -42,7 +42,7 @@ STRICT_SAMPLING: Mapping[str, str] = {
 }
 """The sampling parameters of OpenAI's API, and its names for them."""
 
-_OWN_NAMES = {*STRICT_SAMPLING.values(), "logit_bias", "logprobs"}
+_OPENAI_NAMES = {*STRICT_SAMPLING.values(), "logit_bias", "logprobs"}
 _EVERY_NAME = {f.name: f.name for f in fields(Sampling)}
 _EXTENDED_SAMPLING: Mapping[str, str] = _EVERY_NAME | {
     **STRICT_SAMPLING,
@@ -92,14 +92,14 @@ class Dialect(Struct, frozen=True):
     @property
     def extras(self) -> frozenset[str]:
         """The fields beyond OpenAI's API, for a server that may know them."""
-        if self.name not in (EXTENDED.name, TENSORRT.name):
+        if self.name not in (EXTENDED.name, TENSORRT.name):  # a vendor's own API is known
             return frozenset()
         names = {*self.sampling.values(), *self.aliases.values(), *self.thoughts}
-        template = (
-            {"chat_template_kwargs", _BUDGET} if self.switch is Switch.TEMPLATE else set[str]()
-        )
-        grammar = {"grammar"} if self.grammar else set[str]()
-        return frozenset(names | template | grammar) - _OWN_NAMES
+        if self.switch is Switch.TEMPLATE:
+            names |= {"chat_template_kwargs", _BUDGET}
+        if self.grammar:
+            names.add("grammar")
+        return frozenset(names - _OPENAI_NAMES)
 
     @property
     def plain(self) -> "Dialect":
@@ -160,18 +160,11 @@ def dialect_of(base_url: str) -> Dialect:
     for known, dialect in _HOSTS.items():
         if host == known or host.endswith("." + known):
             return dialect
-    return EXTENDED if _is_near(host) else PLAIN
-
-
-def _is_near(host: str) -> bool:
-    try:
-        return ip_address(host).is_private
-    except ValueError:
-        return bool(host) and ("." not in host or host.endswith((".local", ".lan", ".internal")))
+    return EXTENDED if Endpoint(base_url).is_near else PLAIN
 
 
 _SERIES_O = re.compile(r"o\d+(?!\w)")
-_GPT = re.compile(r"gpt-(\d)(?:\.(\d+))?(?!\d)")
+_GPT = re.compile(r"gpt-(?P<major>\d)(?:\.(?P<minor>\d+))?(?!\d)")
 _ONLY_RESPONSES = re.compile(r"codex|deep-research|computer-use|-pro(?!\w)")
 
 _TOOLS_FORBID_EFFORT = (5, 2)
@@ -181,7 +174,7 @@ _XHIGH_SINCE = (5, 2)
 
 def reasons(model: str) -> bool:
     """Whether it is one of OpenAI's reasoning models, which do not accept a temperature."""
-    name = _own_name(model)
+    name = _openai_name(model)
     if _SERIES_O.match(name) or name.startswith(("codex-mini", "computer-use")):
         return True
     return gpt_version(model) >= (5, 0) and "-chat" not in name
@@ -189,8 +182,8 @@ def reasons(model: str) -> bool:
 
 def gpt_version(model: str) -> tuple[int, int]:
     """The version of one of OpenAI's GPT models, (0, 0) for any other model."""
-    match = _GPT.match(_own_name(model))
-    return (int(match[1]), int(match[2] or 0)) if match else (0, 0)
+    match = _GPT.match(_openai_name(model))
+    return (int(match["major"]), int(match["minor"] or 0)) if match else (0, 0)
 
 
 def needs_responses(model: str) -> bool:
@@ -198,7 +191,7 @@ def needs_responses(model: str) -> bool:
 
     It is False for other vendors' names: routers translate by themselves.
     """
-    name = _own_name(model)
+    name = _openai_name(model)
     if "/" in model or not (reasons(model) or "-deep-research" in name):
         return False
     return bool(_ONLY_RESPONSES.search(name)) or gpt_version(model) >= _TOOLS_NEED_RESPONSES
@@ -223,17 +216,17 @@ def effort_of(model: str, effort: str) -> str:
     minimum = min_effort(model)
     if not effort:
         return minimum
-    known = list(EFFORTS[EFFORTS.index(minimum) :])
+    accepted = list(EFFORTS[EFFORTS.index(minimum) :])
     if minimum == NONE:
-        known.remove(Effort.MINIMAL)  # only GPT-5 has it
+        accepted.remove(Effort.MINIMAL)  # only GPT-5 has it
     if gpt_version(model) < _XHIGH_SINCE:
-        known.remove(Effort.XHIGH)
-    return nearest(effort, tuple(known))
+        accepted.remove(Effort.XHIGH)
+    return nearest(effort, tuple(accepted))
 
 
 def min_effort(model: str) -> str:
     """The minimum reasoning of one of OpenAI's reasoning models."""
-    version, name = gpt_version(model), _own_name(model)
+    version, name = gpt_version(model), _openai_name(model)
     if "-pro" in name:
         return "medium" if version != (5, 0) else "high"
     if "codex" in name or version < (5, 0):
@@ -254,7 +247,7 @@ def parse_props(body: JsonObject, model: str) -> ModelEntry | None:
     return ModelEntry(model, size, source="llama.cpp's /props", vision=vision) if size else None
 
 
-def _own_name(model: str) -> str:
+def _openai_name(model: str) -> str:
     """The name without the vendor if the vendor is OpenAI; else ""."""
     name = model.lower().removeprefix("openai/")
     return "" if "/" in name else name
@@ -266,4 +259,6 @@ def _vision(item: JsonObject) -> bool | None:
     if modalities:
         return "image" in modalities
     flag = as_flag(as_object(item.get("capabilities")).get("vision"))
-    return {"vlm": True, "llm": False}.get(as_text(item.get("type"))) if flag is None else flag
+    if flag is not None:
+        return flag
+    return {"vlm": True, "llm": False}.get(as_text(item.get("type")))

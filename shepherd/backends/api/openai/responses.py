@@ -11,7 +11,7 @@ from shepherd.backends.api import stream
 from shepherd.backends.api.adapter import ApiRequest, ModelTraits
 from shepherd.backends.api.history import Rules, normalise
 from shepherd.backends.api.openai import common
-from shepherd.backends.api.openai.chat_decoder import FILTERED, REFUSED
+from shepherd.backends.api.openai.chat_decoder import note_of_end
 from shepherd.backends.api.openai.dialects import effort_of, reasons
 from shepherd.backends.api.parameters import sampling_parameters, thinks
 from shepherd.events import FinishReason
@@ -53,7 +53,9 @@ def responses_body(session: Session, model: ModelTraits, max_tokens: int) -> Jso
 
 def _options(session: Session, model: ModelTraits) -> JsonObject:
     """Reasoning, sampling, and the answer's fields beside its text."""
-    sampling, options, include = session.sampling, JsonObject(), list[str]()
+    sampling = session.sampling
+    options: JsonObject = {}
+    include: list[str] = []
     if reasons(model.id) or model.thinking:
         include.append("reasoning.encrypted_content")
         options["reasoning"] = _reasoning(session, model)
@@ -62,20 +64,26 @@ def _options(session: Session, model: ModelTraits) -> JsonObject:
     elif sampling.logprobs is not None:
         include.append("message.output_text.logprobs")
         options["top_logprobs"] = sampling.logprobs
-        sampling = replace(sampling, logprobs=None)
-    options |= {"include": include} if include else {}
+        sampling = replace(sampling, logprobs=None)  # the API has it under another name
+    if include:
+        options["include"] = include
     return options | sampling_parameters(sampling, _SAMPLING, API_NAME)
 
 
 def _reasoning(session: Session, model: ModelTraits) -> JsonObject:
+    """How much the model thinks, and that it shows a summary of it."""
     thinking = thinks(session, model)
     effort = model.effort or ("medium" if thinking else "")
     if reasons(model.id):
         effort = effort_of(model.id, effort)
-    return {"effort": effort or "none"} | ({"summary": "auto"} if thinking else {})
+    result: JsonObject = {"effort": effort or "none"}
+    if thinking:
+        result["summary"] = "auto"
+    return result
 
 
 def _tool(spec: ToolSpec) -> JsonObject:
+    """A tool; strict schemas, the API's default, would allow no optional arguments."""
     tool: JsonObject = {"type": "function", "name": spec.name, "parameters": spec.parameters}
     if spec.description:
         tool["description"] = spec.description
@@ -83,28 +91,32 @@ def _tool(spec: ToolSpec) -> JsonObject:
 
 
 def _items(message: Message) -> Iterator[JsonObject]:
+    """The items of a message; an answer of the API goes back as it was divided there."""
     if message.role is Role.TOOL:
         output = {"call_id": message.tool_call_id, "output": message.content}
         yield {"type": "function_call_output", **output}
     elif message.role is Role.ASSISTANT:
         kept = as_objects(message.extra.get(API_NAME, {}).get("items"))
-        yield from _replayed(message, kept) if _fits(message, kept) else _plain(message, kept)
+        yield from _replayed(message, kept) if _fits(message, kept) else _made_anew(message, kept)
     else:
         yield {"type": "message", "role": "user", "content": _content(message)}
 
 
 def _content(message: Message) -> str | list[JsonObject]:
+    """What the user says: plain text, or images with a text."""
     if not message.images:
         return message.content
     parts: list[JsonObject] = [
         {"type": "input_image", "image_url": image.data_url, "detail": "auto"}
         for image in message.images
     ]
-    return parts + ([{"type": "input_text", "text": message.content}] if message.content else [])
+    if message.content:
+        parts.append({"type": "input_text", "text": message.content})
+    return parts
 
 
 def _fits(message: Message, kept: Sequence[JsonObject]) -> bool:
-    """Whether the kept items still match the message."""
+    """Whether the kept items still match the message, which may have been changed since."""
     lengths = [as_count(item.get("length")) or 0 for item in kept if _is(item, "message")]
     calls = [item for item in kept if _is(item, "function_call")]
     return sum(lengths) == len(message.content) and len(calls) == len(message.tool_calls)
@@ -125,7 +137,7 @@ def _replayed(message: Message, kept: Sequence[JsonObject]) -> Iterator[JsonObje
             yield item
 
 
-def _plain(message: Message, kept: Sequence[JsonObject]) -> Iterator[JsonObject]:
+def _made_anew(message: Message, kept: Sequence[JsonObject]) -> Iterator[JsonObject]:
     """The items of an answer of another model, or of a changed one."""
     yield from filter(_is_reasoning, kept)
     if message.content:
@@ -143,8 +155,11 @@ def _is_reasoning(item: JsonObject) -> bool:
 
 
 def _output_message(content: str, phase: str) -> JsonObject:
+    """A text of the model; `phase` is the API's own word for its role, "" if it sent none."""
     item: JsonObject = {"type": "message", "role": "assistant", "content": content}
-    return item | ({"phase": phase} if phase else {})
+    if phase:
+        item["phase"] = phase
+    return item
 
 
 def _call(call: ToolCall) -> JsonObject:
@@ -160,28 +175,33 @@ def kept_item(item: JsonObject, length: int) -> JsonObject | None:
     kind = as_text(item.get("type"))
     if kind == "reasoning":
         texts = [as_text(part.get("text")) for part in as_objects(item.get("summary"))]
-        names = ("type", "id", "encrypted_content")
-        kept: JsonObject = {name: text for name in names if (text := as_text(item.get(name)))}
-        kept["summary"] = [{"type": "summary_text", "text": text} for text in texts]
-        return kept if "id" in kept and _is_reasoning(kept) else None
+        kept: JsonObject = {
+            "type": kind,
+            "id": as_text(item.get("id")),
+            "encrypted_content": as_text(item.get("encrypted_content")),
+            "summary": [{"type": "summary_text", "text": text} for text in texts],
+        }
+        return kept if kept["id"] and _is_reasoning(kept) else None
     if kind == "message":
-        phase = as_text(as_object(item).get("phase"))
-        return {"type": kind, "length": length} | ({"phase": phase} if phase else {})
+        place: JsonObject = {"type": kind, "length": length}
+        if phase := as_text(item.get("phase")):
+            place["phase"] = phase
+        return place
     return {"type": kind} if kind == "function_call" else None
 
 
 class _Item(Struct):
     """How many characters of one item were sent: of its text, its thought and its arguments.
 
-    `named`: id and name of the call were sent. `part` is the last part of the summary.
+    `has_sent_name`: id and name of the call were sent. `summary_part` is the last one that came.
     """
 
     key: int | str
-    characters: int = 0
-    thought: int = 0
-    argued: int = 0
-    named: bool = False
-    part: int = 0
+    text_length: int = 0
+    thought_length: int = 0
+    arguments_length: int = 0
+    has_sent_name: bool = False
+    summary_part: int = 0
 
 
 class ResponsesDecoder(stream.Decoder):
@@ -189,11 +209,12 @@ class ResponsesDecoder(stream.Decoder):
 
     def __init__(self) -> None:
         self._items: dict[int | str, _Item] = {}
-        self._done: set[int | str] = set()
+        self._complete_items: set[int | str] = set()
         self._kept: dict[int | str, JsonObject] = {}
-        self._called = False
-        self._refused = False
-        self._stopped = False
+        """The data of complete items that the API needs back."""
+        self._has_calls = False
+        self._has_refusal = False
+        self._has_stopped = False
         self._handlers: dict[str, Callable[[JsonObject], Iterator[stream.Delta]]] = {
             "response.output_text.delta": self._text,
             "response.refusal.delta": self._refusal,
@@ -201,63 +222,65 @@ class ResponsesDecoder(stream.Decoder):
             "response.reasoning_text.delta": self._thought,
             "response.function_call_arguments.delta": self._arguments,
             "response.function_call_arguments.done": self._all_arguments,
-            "response.output_item.added": self._added,
+            "response.output_item.added": self._item_added,
             "response.output_item.done": self._item_done,
-            "response.completed": self._ended,
-            "response.incomplete": self._ended,
-            "response.failed": self._ended,
+            "response.completed": self._response_ended,
+            "response.incomplete": self._response_ended,
+            "response.failed": self._response_ended,
         }
 
     @property
     def complete(self) -> bool:
-        return self._stopped
+        return self._has_stopped
 
     def feed(self, name: str, data: JsonObject) -> Iterable[stream.Delta]:
         kind = as_text(data.get("type")) or name
         handler = self._handlers.get(kind)
         if handler is not None:
             yield from handler(data)
-        elif data.get("object") == "response":
-            yield from self._ended({"response": data})
+        elif data.get("object") == "response":  # the whole answer: it was not streamed
+            yield from self._response_ended({"response": data})
         elif data.get("error") or kind == "error":
             yield common.error_delta(data)
 
     def _text(self, event: JsonObject) -> Iterator[stream.Delta]:
         piece = as_text(event.get("delta"))
-        self._item(event).characters += len(piece)
+        self._item(event).text_length += len(piece)
         logprobs = tuple(common.token_logprob(item) for item in as_objects(event.get("logprobs")))
         if piece or logprobs:
             yield stream.Text(piece, logprobs)
 
     def _refusal(self, event: JsonObject) -> Iterator[stream.Delta]:
-        self._refused = True
+        self._has_refusal = True
         yield from self._text(event)
 
     def _thought(self, event: JsonObject) -> Iterator[stream.Delta]:
         """A piece of the reasoning; parts of a summary are separated."""
         item, piece = self._item(event), as_text(event.get("delta"))
         part = as_count(event.get("summary_index")) or 0
-        if part != item.part and item.thought:  # a blank line between two parts
+        if part != item.summary_part and item.thought_length:  # a blank line between two parts
             piece = f"\n\n{piece}"
-        item.part = part
-        item.thought += len(piece)
+        item.summary_part = part
+        item.thought_length += len(piece)
         if piece:
             yield stream.Thinking(piece)
 
     def _arguments(self, event: JsonObject) -> Iterator[stream.Delta]:
         item, piece = self._item(event), as_text(event.get("delta"))
-        item.argued += len(piece)
+        item.arguments_length += len(piece)
         if piece:
             yield stream.Call(item.key, arguments=piece)
 
     def _all_arguments(self, event: JsonObject) -> Iterator[stream.Delta]:
-        item, whole = self._item(event), as_text(event.get("arguments"))
-        rest = whole[item.argued :]
-        item.argued += len(rest)
-        if rest:
-            yield stream.Call(item.key, arguments=rest)
+        """The end of the arguments: the event has all of them, also those sent before."""
+        item, arguments = self._item(event), as_text(event.get("arguments"))
+        unsent = arguments[item.arguments_length :]
+        item.arguments_length += len(unsent)
+        if unsent:
+            yield stream.Call(item.key, arguments=unsent)
 
-    def _added(self, event: JsonObject) -> Iterator[stream.Delta]:
+    def _item_added(self, event: JsonObject) -> Iterator[stream.Delta]:
+        """A new item; only a call has something to show at its beginning, its name."""
         content = as_object(event.get("item"))
         if content.get("type") == "function_call":
             yield from self._call(self._item(event), content)
@@ -267,76 +290,77 @@ class ResponsesDecoder(stream.Decoder):
 
     def _whole(self, item: _Item, content: JsonObject) -> Iterator[stream.Delta]:
         """The part of a complete item that was not streamed; the item is then kept."""
-        if item.key in self._done:
+        if item.key in self._complete_items:
             return
-        self._done.add(item.key)
+        self._complete_items.add(item.key)
         match content.get("type"):
             case "message":
                 yield from self._message(item, content)
             case "function_call":
                 yield from self._call(item, content)
             case "reasoning":
-                if not item.thought and (thought := _reasoning_text(content)):
+                if not item.thought_length and (thought := _reasoning_text(content)):
                     yield stream.Thinking(thought)
             case _:
                 pass
-        kept = kept_item(content, item.characters)
+        kept = kept_item(content, item.text_length)
         if kept is not None:
             self._kept[item.key] = kept
 
     def _message(self, item: _Item, content: JsonObject) -> Iterator[stream.Delta]:
+        """The end of a text that was not streamed; `content` has all of it."""
         parts = as_objects(content.get("content"))
-        self._refused = self._refused or any("refusal" in part for part in parts)
-        whole = "".join(as_text(p.get("text")) or as_text(p.get("refusal")) for p in parts)
-        rest = whole[item.characters :]
-        item.characters += len(rest)
-        if rest:
-            yield stream.Text(rest)
+        self._has_refusal = self._has_refusal or any("refusal" in part for part in parts)
+        text = "".join(as_text(p.get("text")) or as_text(p.get("refusal")) for p in parts)
+        unsent = text[item.text_length :]
+        item.text_length += len(unsent)
+        if unsent:
+            yield stream.Text(unsent)
 
     def _call(self, item: _Item, content: JsonObject) -> Iterator[stream.Delta]:
-        self._called = True
-        rest = as_text(content.get("arguments"))[item.argued :]
-        item.argued += len(rest)
+        """What was not sent of a call: its name, or the end of its arguments."""
+        self._has_calls = True
+        unsent = as_text(content.get("arguments"))[item.arguments_length :]
+        item.arguments_length += len(unsent)
         call_id, name = as_text(content.get("call_id")), as_text(content.get("name"))
-        if item.named:
+        if item.has_sent_name:
             call_id = name = ""
-        item.named = item.named or bool(call_id)
-        if call_id or name or rest:
-            yield stream.Call(item.key, call_id, name, rest)
+        item.has_sent_name = item.has_sent_name or bool(call_id)
+        if call_id or name or unsent:
+            yield stream.Call(item.key, call_id, name, unsent)
 
-    def _ended(self, event: JsonObject) -> Iterator[stream.Delta]:
+    def _response_ended(self, event: JsonObject) -> Iterator[stream.Delta]:
+        """The end of the answer; the event repeats all items, of which some were not streamed."""
         response = as_object(event.get("response"))
         for index, content in enumerate(as_objects(response.get("output"))):
-            yield from self._whole(self._listed(index, content), content)
+            # llama.cpp's events have an item's id, but not its place
+            by_id = self._items.get(as_text(content.get("id")))
+            yield from self._whole(by_id or self._item({"output_index": index}), content)
         yield from _usage(as_object(response.get("usage")))
         error = as_object(response.get("error"))
         if error or response.get("status") == "failed":
             yield common.error_delta({"error": error or {"message": "the response failed"}})
             return
         if self._kept:
-            yield stream.Extra(
-                {"items": [self._kept[key] for key in sorted(self._kept, key=_place)]}
-            )
-        self._stopped = True
-        why = as_text(as_object(response.get("incomplete_details")).get("reason"))
-        yield self._stop(why)
+            items = [self._kept[key] for key in sorted(self._kept, key=_place)]
+            yield stream.Extra({"items": items})
+        self._has_stopped = True
+        yield self._stop(as_text(as_object(response.get("incomplete_details")).get("reason")))
 
-    def _stop(self, why: str) -> stream.Stop:
-        if why in ("max_output_tokens", "max_tokens"):
+    def _stop(self, incomplete_reason: str) -> stream.Stop:
+        """The stop; a complete answer has no `incomplete_reason`."""
+        if incomplete_reason in ("max_output_tokens", "max_tokens"):
             return stream.Stop(FinishReason.LENGTH)
-        note = FILTERED if why == "content_filter" else REFUSED if self._refused else ""
-        return stream.Stop(FinishReason.TOOL_CALLS if self._called else FinishReason.STOP, note)
-
-    def _listed(self, index: int, content: JsonObject) -> _Item:
-        """An item of the whole answer; llama.cpp's events have its id, but not its place."""
-        known = self._items.get(as_text(content.get("id")))
-        return known or self._item({"output_index": index})
+        is_filtered = incomplete_reason == "content_filter"
+        note = note_of_end(is_filtered=is_filtered, is_refused=self._has_refusal)
+        return stream.Stop(FinishReason.TOOL_CALLS if self._has_calls else FinishReason.STOP, note)
 
     def _item(self, event: JsonObject) -> _Item:
         """The item of an event: by its place, else by its id."""
-        index = as_count(event.get("output_index"))
-        named = as_text(event.get("item_id")) or as_text(as_object(event.get("item")).get("id"))
-        key = named if index is None else index
+        key: int | str | None = as_count(event.get("output_index"))
+        if key is None:
+            item = as_object(event.get("item"))
+            key = as_text(event.get("item_id")) or as_text(item.get("id"))
         return self._items.setdefault(key, _Item(key))
 
 
@@ -352,6 +376,7 @@ def _reasoning_text(content: JsonObject) -> str:
 
 
 def _usage(usage: JsonObject) -> Iterator[stream.Delta]:
+    """The response's counts, if it has any."""
     if usage:
         details = as_object(usage.get("input_tokens_details"))
         yield stream.Usage(
