@@ -104,9 +104,9 @@ class JobStore:
 
     def remove(self, name: str) -> None:
         """Delete a job and its log; raises InvalidRequestError if there is none."""
-        self.load(name)
+        self.load(name)  # only for its errors
         directory = self._directory(name)
-        (directory / _JOB).unlink()
+        (directory / _JOB).unlink()  # first: without it the directory is no job any more
         for path in directory.iterdir():
             path.unlink()
         directory.rmdir()
@@ -136,15 +136,15 @@ class JobStore:
         """Hold the job's lock; False in the context if a run of the job holds it already."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         lock = os.open(self._directory(name) / _LOCK, flags, 0o600)
+        is_free = True
         try:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                yield False
-            else:
-                yield True
+                is_free = False
+            yield is_free
         finally:
-            os.close(lock)
+            os.close(lock)  # which frees it, as the end of the process does
 
     def _directory(self, name: str) -> Path:
         check_name(name)
@@ -164,6 +164,7 @@ def name_for(prompt: str, taken: list[str]) -> str:
     """A new name from the first words of a prompt."""
     words = re.findall(r"[a-z0-9]+", prompt.lower())
     base = "-".join(words[:4])[:30].strip("-") or "job"
+    # one more number than there are names, so that one is free
     names = [base, *(f"{base}-{number}" for number in range(2, len(taken) + 3))]
     return next(name for name in names if name not in taken)
 
@@ -172,6 +173,8 @@ MAX_OUTPUT = 65_536
 """Characters of an answer, and of the errors, in the log."""
 
 SKIPPED, FAILED, DENIED = 75, 1, 3
+"""Exit codes of a run."""
+
 _EXIT_CODES = {"stop": 0, "length": 0, "cancelled": 130}
 
 
@@ -193,19 +196,22 @@ def run_job(store: JobStore, name: str, env: Mapping[str, str]) -> Run:
             text = "skipped: the run before has not ended"
             store.log(name, Run(started=now, seconds=0, exit_code=SKIPPED, output=text))
             raise BusyError(f"The job {name} runs already; this run is skipped.")
-        run = _answered(job, prompt, {**env, **job.environment})
+        run = _completed_run(job, prompt, {**env, **job.environment})
         store.log(name, run)
     return run
 
 
-def _answered(job: Job, prompt: str, env: Mapping[str, str]) -> Run:
+def _completed_run(job: Job, prompt: str, env: Mapping[str, str]) -> Run:
     """Send the prompt to a new process of this program, and wait for its end."""
-    started, begin = datetime.now(UTC), time.monotonic()
-    arguments = ["--json", *(["--model", job.model] if job.model else [])]
-    arguments += ["--approve", job.approve.value] if job.approve else []
+    started_at, start = datetime.now(UTC), time.monotonic()
+    arguments = ["--json"]
+    if job.model:
+        arguments += ["--model", job.model]
+    if job.approve:
+        arguments += ["--approve", job.approve.value]
     if not Path(job.cwd).is_dir():
         raise ConfigError(f"The directory of the job {job.name} is missing: {job.cwd}")
-    ended = subprocess.run(
+    process = subprocess.run(
         [*program(), *arguments],
         input=f"{to_json({'type': 'user', 'content': prompt})}\n",
         cwd=job.cwd,
@@ -215,23 +221,26 @@ def _answered(job: Job, prompt: str, env: Mapping[str, str]) -> Run:
         errors="replace",
         check=False,
     )
-    result = _result(ended.stdout)
-    code = ended.returncode or result.exit_code
-    errors = "\n".join(text for text in (result.output, ended.stderr.strip()) if text)
-    output = errors if code else result.output
-    seconds = round(time.monotonic() - begin, 3)
-    return result.model_copy(
+    answer = _answer_in(process.stdout)
+    exit_code = process.returncode or answer.exit_code
+    output = answer.output
+    if exit_code:  # what it wrote to stderr explains the failure
+        output = "\n".join(filter(None, [output, process.stderr.strip()]))
+    return answer.model_copy(
         update={
-            "started": started.isoformat(timespec="seconds"),
-            "seconds": seconds,
-            "exit_code": code,
+            "started": started_at.isoformat(timespec="seconds"),
+            "seconds": round(time.monotonic() - start, 3),
+            "exit_code": exit_code,
             "output": output[:MAX_OUTPUT],
         }
     )
 
 
-def _result(lines: str) -> Run:
-    """The answer after the last result of a tool, and the end of the turn."""
+def _answer_in(lines: str) -> Run:
+    """The answer after the last result of a tool, and the end of the turn.
+
+    `lines` are the events that `--json` prints. Without an end the run has failed.
+    """
     texts: list[str] = []
     run = Run(started="", seconds=0, exit_code=FAILED)
     for line in lines.splitlines():
@@ -239,18 +248,17 @@ def _result(lines: str) -> Run:
         match item.get("type"):
             case "text":
                 texts.append(str(item["content"]))
-            case "tool_use":
+            case "tool_use":  # what was said before was not the answer
                 texts.clear()
             case "error":
                 texts.append(f"Error: {item['message']}\n")
             case "end_turn":
                 denied = int(item.get("denied", 0))
                 code = _EXIT_CODES.get(str(item["reason"]), FAILED)
-                code = DENIED if denied and not code else code
-                session = str(item["session"])
-                run = run.model_copy(
-                    update={"exit_code": code, "session": session, "denied": denied}
-                )
+                if denied and code == 0:
+                    code = DENIED
+                end = {"exit_code": code, "session": str(item["session"]), "denied": denied}
+                run = run.model_copy(update=end)
             case _:
                 pass
     return run.model_copy(update={"output": "".join(texts)})

@@ -60,6 +60,7 @@ def parse_cron(text: str) -> CronExpression:
         # neither systemd nor every cron has them
         raise InvalidRequestError(f"{text!r}: L, W and # can't be used; write numbers and names.")
     weekdays = sorted({day % 7 for day in numbers})  # both 0 and 7 are Sunday
+    # every day of the week is written as no day at all
     week = f"{','.join(_DAYS[day] for day in weekdays)} " if len(weekdays) < 7 else ""
     days, months = _listed(cron.days, 31), _listed(cron.months, 12)
     time = f"{_listed(cron.hours, 24)}:{_listed(cron.minutes, 60)}:00"
@@ -113,12 +114,13 @@ class SystemdTimer:
         Systemd itself checks the times if it has the program for it.
         """
         if _program("systemd-analyze") is not None:
-            _checked(["systemd-analyze", "calendar", *cron.calendars])
-        write_private(self._path(job, "service"), _service(job, command))
-        write_private(self._path(job, "timer"), _timer(job, cron.calendars))
+            _run_checked(["systemd-analyze", "calendar", *cron.calendars])
+        timer = self._path(job, "timer")
+        write_private(self._path(job, "service"), _service_unit(job, command))
+        write_private(timer, _timer_unit(job, cron.calendars))
         try:
-            _checked(["systemctl", "--user", "daemon-reload"])
-            _checked(["systemctl", "--user", "enable", "--now", self._path(job, "timer").name])
+            _run_checked(["systemctl", "--user", "daemon-reload"])
+            _run_checked(["systemctl", "--user", "enable", "--now", timer.name])
         except ConfigError:
             self._delete(job)  # files that stay behind would start the job after the next login
             raise
@@ -127,9 +129,9 @@ class SystemdTimer:
         """Stop starting a job; raises ConfigError."""
         timer = self._path(job, "timer")
         if timer.exists():
-            _checked(["systemctl", "--user", "disable", "--now", timer.name])
+            _run_checked(["systemctl", "--user", "disable", "--now", timer.name])
         self._delete(job)
-        _checked(["systemctl", "--user", "daemon-reload"])
+        _run_checked(["systemctl", "--user", "daemon-reload"])
 
     def _path(self, job: str, kind: str) -> Path:
         return self._directory / f"shepherd-{job}.{kind}"
@@ -155,18 +157,19 @@ class Crontab:
         line = shlex.join(["env", *variables, *command.words] if variables else command.words)
         line = line.replace("%", r"\%")  # cron ends the command at a bare %
         begin, end = _marks(job)
-        others = _without(self._read(), job)
+        others = _without_block(self._read(), job)
         gap = "\n" if others and not others.endswith("\n") else ""
-        _checked(["crontab", "-"], f"{others}{gap}{begin}\n{cron.text} {line}\n{end}\n")
+        _run_checked(["crontab", "-"], f"{others}{gap}{begin}\n{cron.text} {line}\n{end}\n")
 
     def remove(self, job: str) -> None:
         """Stop starting a job; raises ConfigError."""
         before = self._read()
-        after = _without(before, job)
+        after = _without_block(before, job)
         if after != before:
-            _checked(["crontab", "-"], after)
+            _run_checked(["crontab", "-"], after)
 
     def _read(self) -> str:
+        """The user's crontab, "" without one; raises ConfigError."""
         result = _run(["crontab", "-l"])
         if result.returncode != 0 and "no crontab" not in result.stderr:  # "no crontab for me"
             raise ConfigError(f"crontab -l failed: {result.stderr.strip()}")
@@ -189,7 +192,8 @@ def choose_timer(name: str, units: Path) -> Timer:
     )
 
 
-def _service(job: str, command: JobCommand) -> str:
+def _service_unit(job: str, command: JobCommand) -> str:
+    """The file of the service; in its command a plain `$` is written twice."""
     words = " ".join(_quoted(word).replace("$", "$$") for word in command.words)
     lines = [f"Environment={_quoted(f'{n}={v}')}" for n, v in command.environment.items()]
     variables = "".join(f"{line}\n" for line in lines)
@@ -199,7 +203,8 @@ def _service(job: str, command: JobCommand) -> str:
     )
 
 
-def _timer(job: str, calendars: Sequence[str]) -> str:
+def _timer_unit(job: str, calendars: Sequence[str]) -> str:
+    """The file of the timer; a run that was missed while the machine was off is made up for."""
     times = "".join(f"OnCalendar={calendar}\n" for calendar in calendars)
     return (
         f"[Unit]\nDescription=Times of the scheduled prompt {job} of Shepherd\n\n"
@@ -218,17 +223,17 @@ def _marks(job: str) -> tuple[str, str]:
     return f"# BEGIN shepherd schedule {job}", f"# END shepherd schedule {job}"
 
 
-def _without(text: str, job: str) -> str:
+def _without_block(text: str, job: str) -> str:
     """The crontab without the block of a job; raises ConfigError if the block has no end."""
     begin, end = _marks(job)
     lines = text.splitlines(keepends=True)
-    bare = [line.rstrip("\n") for line in lines]
-    if begin not in bare:
+    bare_lines = [line.rstrip("\n") for line in lines]
+    if begin not in bare_lines:
         return text
-    first = bare.index(begin)
-    if end not in bare[first:]:
+    first = bare_lines.index(begin)
+    if end not in bare_lines[first:]:  # all that follows would be lost otherwise
         raise ConfigError(f"The crontab has no line {end!r}; repair it with `crontab -e`.")
-    last = bare.index(end, first)
+    last = bare_lines.index(end, first)
     return "".join([*lines[:first], *lines[last + 1 :]])
 
 
@@ -237,7 +242,7 @@ def _program(name: str) -> str | None:
     return shutil.which(name, path=path_outside(Path.cwd()))
 
 
-def _checked(argv: Sequence[str], text: str = "") -> None:
+def _run_checked(argv: Sequence[str], text: str = "") -> None:
     """Run a program with `text` as its input; raises ConfigError if it fails."""
     result = _run(argv, text)
     if result.returncode != 0:

@@ -31,9 +31,11 @@ class Chat:
     def __init__(self, conversation: Conversation, approver: Approver) -> None:
         self._conversation = conversation
         self._tools = conversation.tool_runner(approver)
-        self._work: TurnWork | None = None
-        self._notices: list[Notice] = []
-        conversation.notices.listen(self._notice)
+        self._last_turn: TurnWork | None = None
+        """The turn that runs, or the last one that has ended."""
+        self._waiting_notices: list[Notice] = []
+        """Notices for the next turn."""
+        conversation.notices.listen(self._take_notice)
 
     @property
     def id(self) -> str:
@@ -68,7 +70,7 @@ class Chat:
         """
         message = _message(prompt, images)
 
-        async def answer(callback: EventCallback) -> TurnOutcome:
+        async def run(callback: EventCallback) -> TurnOutcome:
             conversation = self._conversation
             backend, prompted = await conversation.prepare(message)
             return await run_turn(
@@ -80,7 +82,7 @@ class Chat:
                 conversation.limits,
             )
 
-        return Turn(TurnWork(answer), self._begin)
+        return Turn(TurnWork(run), self._begin)
 
     async def answer(self, prompt: str, images: Iterable[ImageSource] = ()) -> Answer:
         """The complete answer to a prompt; raises the errors of `ask`."""
@@ -112,15 +114,15 @@ class Chat:
 
         Raises UndoError and changes nothing if something else changed a file since, unless `force`.
         """
-        return await self._past().files.undo(count, force=force)
+        return await self._idle_history().files.undo(count, force=force)
 
     async def redo(self, count: int = 1, *, force: bool = False) -> MoveResult:
         """Make the last undone changes again; raises UndoError like `undo`."""
-        return await self._past().files.redo(count, force=force)
+        return await self._idle_history().files.redo(count, force=force)
 
     async def diff(self) -> str:
         """The changes of files since the conversation began; "" if there are none."""
-        return await self._past().files.diff()
+        return await self._idle_history().files.diff()
 
     async def rewind(self, number: int, *, files: bool = False, force: bool = False) -> Message:
         """Go back to just before the user's message `number`, counted from 1, and return it.
@@ -128,9 +130,9 @@ class Chat:
         The messages from there on stay in the session's file as a branch. With `files`, the files
         go back too. Raises SessionError if there is no such message, and UndoError like `undo`.
         """
-        history = self._past()
+        history = self._idle_history()
         prompts = {prompt.number: prompt.message for prompt in history.prompts()}
-        await history.rewind(number, files=files, force=force)
+        await history.rewind(number, files=files, force=force)  # refuses an unknown number
         return prompts[number]
 
     async def compact(self, keep: str = "") -> Compaction:
@@ -170,49 +172,51 @@ class Chat:
 
     def cancel(self) -> None:
         """Stop the running turn, if any; it ends with the reason `cancelled`."""
-        if self._work is not None:
-            self._work.cancel()
+        if self._last_turn is not None:
+            self._last_turn.cancel()
 
     async def aclose(self) -> None:
         """Stop the running turn; `shepherd.open` does it and closes the rest."""
         self.cancel()
-        if self._work is not None:
-            await self._work.wait()
+        if self._last_turn is not None:
+            await self._last_turn.wait()
 
-    def _past(self) -> SessionHistory:
+    def _idle_history(self) -> SessionHistory:
         """The conversation's past; raises ShepherdError while a prompt is being answered."""
         self._check_idle()
         return self._conversation.history
 
     def _check_idle(self) -> None:
-        if self._work is not None and self._work.running:
+        if self._last_turn is not None and self._last_turn.running:
             raise ShepherdError("This conversation is answering a prompt; end or cancel it first.")
 
     async def _begin(self, work: TurnWork) -> None:
         """Start a turn; the previous one must have ended or have lost its reader."""
-        before = self._work
-        if before is not None and before.running:
-            if not before.cancelled:
+        previous = self._last_turn
+        if previous is not None and previous.running:
+            if not previous.cancelled:
                 raise ShepherdError(
                     "This conversation is answering another prompt; read that answer to its end "
                     "or cancel it first."
                 )
-            await before.wait()
-        self._work = work
-        notices, self._notices = self._notices, []
+            await previous.wait()
+        self._last_turn = work
+        notices, self._waiting_notices = self._waiting_notices, []
         for notice in notices:
             work.emit(notice)
         work.start()
 
-    def _notice(self, text: str) -> None:
+    def _take_notice(self, text: str) -> None:
+        """Send a notice of the conversation to the running turn, or keep it for the next one."""
         notice = Notice(text, Topic.NOTICE)
-        if self._work is not None and self._work.running:
-            self._work.emit(notice)
+        if self._last_turn is not None and self._last_turn.running:
+            self._last_turn.emit(notice)
         else:
-            self._notices.append(notice)
+            self._waiting_notices.append(notice)
 
 
 def _message(text: str, images: Iterable[ImageSource]) -> Message:
+    """The user's message; raises ImageError for too many images, or one that can't be read."""
     sources = list(images)
     check_count(sources)
     return Message.user(text, tuple(_image(source) for source in sources))

@@ -59,7 +59,7 @@ def _approval(answer: object, request: ApprovalRequest) -> Approval:
         texts = tuple(str(values.get(field, "")) for field in request.fields)
         return Approval(Choice.ONCE, values=texts)
     if isinstance(answer, Choice):
-        return Approval(answer, reason=DENIED)
+        return Approval(answer, reason=DENIED)  # the reason counts only for a denial
     return Approval(Choice.ONCE if answer is True else Choice.DENY, reason=DENIED)
 
 
@@ -96,21 +96,20 @@ async def open_chat(**options: Unpack[Options]) -> AsyncGenerator[Chat]:
     """
     cwd, env = _directory(options), os.environ
     tools = options.get("tools")
-    chosen = None if tools is None else list(tools)
-    ephemeral = _ephemeral(options)
-    config = model_of_flags(load_config(cwd, env, _overrides(options, chosen, ephemeral, cwd)))
-    book = ProviderBook.from_env(env, ephemeral)
+    chosen = None if tools is None else list(tools)  # None: the settings decide; []: no tools
+    described = _described_provider(options)
+    config = model_of_flags(load_config(cwd, env, _overrides(options, chosen, described, cwd)))
+    book = ProviderBook.from_env(env, described)
     session = options.get("session", "")
-    latest = session == LATEST
-    start = SessionStart(latest=latest, id="" if latest else session)
+    start = SessionStart(latest=True) if session == LATEST else SessionStart(id=session)
     async with open_conversation(config, env, cwd, start, book) as conversation:
         if chosen is not None:
             _choose_tools(conversation, chosen)
         backend = await conversation.backend()
         chat = Chat(conversation, CallbackApprover(options.get("approve")))
-        if chosen and (dropped := _not_offered(conversation, chosen)):
+        if chosen and (missing := _not_offered(conversation, chosen)):
             conversation.notices.tell(
-                f"{backend.info.id} was trained on certain tools only; not offered: {dropped}"
+                f"{backend.info.id} was trained on certain tools only; not offered: {missing}"
             )
         try:
             yield chat
@@ -144,38 +143,40 @@ def _in_event_loop() -> bool:
 
 
 def _directory(options: Options) -> Path:
+    """The directory where tools work; raises ConfigError if it is missing."""
     directory = Path(options.get("directory", "")).absolute()
     if not directory.is_dir():
         raise ConfigError(f"{directory} is not a directory; tools could not work there.")
     return directory
 
 
-def _ephemeral(options: Options) -> Ephemeral | None:
+def _described_provider(options: Options) -> Ephemeral | None:
     """The provider that the options describe, None if they name one."""
-    described = options.get("provider")
-    if described is None or isinstance(described, str):
+    provider = options.get("provider")
+    if provider is None or isinstance(provider, str):
         return None
-    values = dict(described)
-    name, key = str(values.pop("name", values.get("type", ""))), str(values.pop("key", ""))
+    values = dict(provider)
+    name = str(values.pop("name", values.get("type", "")))
+    key = str(values.pop("key", ""))
     if "model" in options:
         values["model"] = options["model"]
     return Ephemeral(make_provider(name, values), key)
 
 
 def _overrides(
-    options: Options, tools: list[str | AnyTool] | None, ephemeral: Ephemeral | None, cwd: Path
+    options: Options, tools: list[str | AnyTool] | None, described: Ephemeral | None, cwd: Path
 ) -> Mapping[str, object]:
-    """The settings that the options mean."""
+    """The settings that the options mean; `tools` and `described` are two of these, read."""
     provider, model = options.get("provider"), options.get("model")
     overrides: dict[str, object] = {
         "terminal.save_sessions": options.get("save", False) or "session" in options
     }
-    if ephemeral is not None:
-        overrides["model.provider"] = ephemeral.provider.name
+    if described is not None:
+        overrides["model.provider"] = described.provider.name
     elif provider is None or isinstance(provider, str):
         name = None if model is None else model_from_user(model, cwd)
         overrides |= override_model(provider, name)
-    if tools is not None:
+    if tools is not None:  # with a list of tools, providers get no others of their own either
         overrides |= {"model.tools": bool(tools), "tools.ask_providers": False}
     if "system_message" in options:
         overrides["model.system_message"] = options["system_message"]

@@ -57,12 +57,15 @@ Progress and plans are notices here. What a turn's end or an exception contains 
 
 
 def answer_of(turn: Sequence[Event], reason: FinishReason, problem: str) -> Answer:
-    """The answer that the events of a turn make."""
-    results = [place for place, event in enumerate(turn) if isinstance(event, ToolResult)]
-    last = turn[results[-1] + 1 :] if results else turn
+    """The answer that the events of a turn make: its texts are those after the last result."""
+    start = 0
+    for place, event in enumerate(turn):
+        if isinstance(event, ToolResult):
+            start = place + 1
+    last_step = turn[start:]
     return Answer(
-        text="".join(event.text for event in last if isinstance(event, Text)),
-        thinking="".join(event.text for event in last if isinstance(event, Thinking)),
+        text="".join(event.text for event in last_step if isinstance(event, Text)),
+        thinking="".join(event.text for event in last_step if isinstance(event, Thinking)),
         reason=reason,
         tool_calls=tuple(event for event in turn if isinstance(event, ToolCall)),
         stats=tuple(event for event in turn if isinstance(event, Stats)),
@@ -123,13 +126,14 @@ class TurnWork:
             self._task.result()
 
     async def _run(self) -> None:
+        """The turn's task; it puts None behind the last event, also after an error."""
         reason = FinishReason.CANCELLED
         try:
             if not self.cancelled:
                 reason = (await self._run_turn(self._receive)).finish_reason
             self._end(reason)
         except asyncio.CancelledError:
-            if not self.cancelled:
+            if not self.cancelled:  # the program ends all of its tasks: this one ends, too
                 raise
             self._end(FinishReason.CANCELLED)
         finally:
@@ -139,12 +143,13 @@ class TurnWork:
         self.emit(End(answer_of(self._emitted, reason, self._problem)))
 
     def _receive(self, event: events.Event) -> bool:
+        """Pass on an event of the turn in the words of this interface; False ends the turn."""
         match event:
             case Failure():
                 self._problem = event.message
             case PrefillProgress() | PlanUpdate():
                 self.emit(event.notice)
-            case UserPrompt() | Stop():
+            case UserPrompt() | Stop():  # `End` tells the reason
                 pass
             case _:
                 self.emit(event)
@@ -161,22 +166,24 @@ class Turn(AsyncIterator[Event]):
     def __init__(self, work: TurnWork, begin: Callable[[TurnWork], Awaitable[None]]) -> None:
         self._work = work
         self._begin: Callable[[TurnWork], Awaitable[None]] | None = begin
-        self._ended = False
+        """Starts the turn; None once it was called."""
+        self._has_ended = False
+        # at the end of the program there is no event loop any more that could cancel the turn
         weakref.finalize(self, work.abandon).atexit = False
 
     async def __anext__(self) -> Event:
-        if self._ended:
+        if self._has_ended:
             raise StopAsyncIteration
         try:
             if self._begin is not None:
                 begin, self._begin = self._begin, None
                 await begin(self._work)
             event = await self._work.events.get()
-        except BaseException:
+        except BaseException:  # a reader that was cancelled reads no further
             await self.aclose()
             raise
         if event is None:
-            self._ended = True
+            self._has_ended = True
             self._work.raise_failure()
             raise StopAsyncIteration
         return event
@@ -187,7 +194,7 @@ class Turn(AsyncIterator[Event]):
 
     async def aclose(self) -> None:
         """Stop the turn and wait until it has ended; no more events follow."""
-        self._ended = True
+        self._has_ended = True
         self._work.cancel()
         await self._work.wait()
 
@@ -199,6 +206,9 @@ class Turn(AsyncIterator[Event]):
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:
-    """Mark a failure as retrieved: the reader of the events gets it, if there is one."""
+    """Mark a failure as retrieved: the reader of the events gets it, if there is one.
+
+    Otherwise asyncio would log it.
+    """
     if not task.cancelled():
         task.exception()

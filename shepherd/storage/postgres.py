@@ -6,7 +6,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, LiteralString, TypeVar, cast
+from typing import TYPE_CHECKING, Any, LiteralString, TypeVar, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import Struct
@@ -43,6 +43,9 @@ _OPTIONS = {
     "keepalives_idle": 10,
     "application_name": "shepherd",
 }
+_CONNECTION: dict[str, Any] = {"autocommit": True, "prepare_threshold": None}
+"""Transactions are begun by hand; poolers such as PgBouncer can't keep prepared statements."""
+
 _SESSION = "SET search_path TO shepherd; SET statement_timeout TO '10s'; SET lock_timeout TO '5s'"
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _BASE = f"""
@@ -108,7 +111,8 @@ class PostgresServer:
         self._lock = threading.Lock()
         self._pool: ConnectionPool[psycopg.Connection] | None = None
         self._paused_until = 0.0
-        self._problem = ""
+        """The time of the monotonic clock before which no transaction is tried."""
+        self._last_problem = ""
 
     def database(
         self, store: str, migrations: Sequence[str], failure: type[ShepherdError]
@@ -136,20 +140,20 @@ class PostgresServer:
         from psycopg_pool import PoolTimeout
 
         if time.monotonic() < self._paused_until:
-            raise DatabaseError(self._problem)
-        for pause in (*RETRY_SECONDS, None):
+            raise DatabaseError(self._last_problem)
+        for pause in (*RETRY_SECONDS, None):  # None: no attempt follows
             try:
-                with self._opened().connection() as connection:
+                with self._opened_pool().connection() as connection:
                     prepare(connection)
                     with connection.transaction():
                         if lock:
                             connection.execute(_LOCK, (lock,))
                         return work(PostgresRows(connection))
             except PoolTimeout as error:
-                raise self._pause(error) from error
+                raise self._paused(error) from error
             except psycopg.OperationalError as error:  # lost, or a deadlock
                 if pause is None:
-                    raise self._pause(error) from error
+                    raise self._paused(error) from error
                 time.sleep(pause)
             except psycopg.Error as error:
                 raise DatabaseError(f"{self.address}: {one_line(error)}") from error
@@ -166,23 +170,24 @@ class PostgresServer:
         """A new connection, which the caller closes; raises psycopg's OperationalError."""
         import psycopg
 
-        connection = psycopg.connect(self._parameters(), autocommit=True, prepare_threshold=None)
+        connection = psycopg.connect(self._parameters(), **_CONNECTION)
         try:
             connection.execute(_SESSION)
-        except BaseException:
+        except BaseException:  # nobody else could close it
             connection.close()
             raise
         return connection
 
-    def _opened(self) -> "ConnectionPool[psycopg.Connection]":
+    def _opened_pool(self) -> "ConnectionPool[psycopg.Connection]":
+        """The connections of all threads; the first transaction makes the pool."""
         from psycopg_pool import ConnectionPool
 
         with self._lock:
             if self._pool is None:
-                logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # `_pause` tells it
+                logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # `_paused` tells it
                 self._pool = ConnectionPool(
                     self._parameters(),
-                    kwargs={"autocommit": True, "prepare_threshold": None},
+                    kwargs=_CONNECTION,
                     min_size=0,
                     max_size=MAX_CONNECTIONS,
                     open=True,
@@ -195,25 +200,26 @@ class PostgresServer:
             return self._pool
 
     def _parameters(self) -> str:
+        """Where and how to connect; what the user's URL says replaces our options."""
         from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
         secret = {"password": self.address.password} if self.address.password else {}
         return make_conninfo("", **(_OPTIONS | conninfo_to_dict(self.address.url) | secret))
 
-    def _pause(self, error: Exception) -> DatabaseError:
-        """The error for the user; the pool does not tell why it has no connection, so ask again."""
+    def _paused(self, error: Exception) -> DatabaseError:
+        """The error for the user; until `PAUSE_SECONDS` later each transaction gets it, too."""
         import psycopg
 
         try:
-            self.connect().close()
+            self.connect().close()  # the pool does not tell why it has no connection: this does
         except psycopg.OperationalError as reason:
             error = reason
         problem = one_line(error)
         if "password authentication failed" in problem or "no password supplied" in problem:
             problem += ". `shepherd database password` stores the password."
-        self._problem = f"{self.address}: {problem}"
+        self._last_problem = f"{self.address}: {problem}"
         self._paused_until = time.monotonic() + PAUSE_SECONDS
-        return DatabaseError(self._problem)
+        return DatabaseError(self._last_problem)
 
 
 class PostgresDatabase:
@@ -237,16 +243,17 @@ class PostgresDatabase:
         self._is_prepared = False
 
     def run(self, work: Callable[[Rows], T], *, write: bool = True, lock: str = "") -> T:
-        """See `Database`."""
+        """Do `work` in one transaction; `lock` is one of this store's. `write` has no meaning."""
         del write
+        server_lock = f"{self._store}:{lock}" if lock else ""
         try:
-            return self.server.run(work, f"{self._store}:{lock}" if lock else "", self._prepare)
+            return self.server.run(work, server_lock, self._prepare)
         except DatabaseError as error:
             raise self._failure(str(error)) from error
 
     def migrate(self) -> None:
         """Bring the tables to the current version; raises the error of the store."""
-        self.run(str, write=False)
+        self.run(lambda _rows: None, write=False)
 
     def close(self) -> None:
         """The connections stay open for the other stores."""
@@ -262,9 +269,9 @@ class PostgresDatabase:
         if version < current:
             with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
-                if not _exists(connection):
+                if not _has_versions(connection):
                     connection.execute(_BASE)
-                version = self._version(connection)
+                version = self._version(connection)  # another process may have migrated meanwhile
                 for migration in self._migrations[version:]:
                     connection.execute(cast(LiteralString, migration))
                 version = max(version, current)
@@ -278,8 +285,9 @@ class PostgresDatabase:
 
     def _version(self, connection: "psycopg.Connection") -> int:
         """The version of the existing tables; 0 if there are none."""
-        known = _exists(connection)
-        row = connection.execute(_VERSION, (self._store,)).fetchone() if known else None
+        if not _has_versions(connection):
+            return 0
+        row = connection.execute(_VERSION, (self._store,)).fetchone()
         return 0 if row is None else int(row[0])
 
 
@@ -295,6 +303,7 @@ def _configure(connection: "psycopg.Connection") -> None:
     connection.execute(_SESSION)
 
 
-def _exists(connection: "psycopg.Connection") -> bool:
+def _has_versions(connection: "psycopg.Connection") -> bool:
+    """Whether the table of versions exists, which the first migration of any store makes."""
     row = connection.execute(_EXISTS).fetchone()
     return row is not None and bool(row[0])

@@ -64,7 +64,7 @@ def close_garbage(thread: ThreadPoolExecutor, database: Database) -> None:
     database.close()
 
 
-_PLACE = re.compile(r"\?|%|(?<![:\w]):([a-z_]+)")
+_PLACE = re.compile(r"\?|%|(?<![:\w]):(?P<name>[a-z_]+)")
 _NUL, _VISIBLE_NUL = "\x00", "\N{SYMBOL FOR NULL}"
 
 
@@ -78,8 +78,9 @@ def translated(statement: str) -> LiteralString:
 
 
 def _placeholder(match: re.Match[str]) -> str:
-    if match[1]:
-        return f"%({match[1]})s"
+    """What psycopg wants for "?", ":name" or a plain "%"."""
+    if match["name"]:
+        return f"%({match['name']})s"
     return "%%" if match[0] == "%" else "%s"
 
 
@@ -91,10 +92,11 @@ def storable(values: Values) -> Sequence[Any] | Mapping[str, Any]:
 
 
 def _storable(value: Any) -> Any:
+    """A value without NUL and surrogates, which PostgreSQL refuses in a text."""
     if not isinstance(value, str):
         return value
     value = value.replace(_NUL, _VISIBLE_NUL)
-    return value.encode("utf-8", "backslashreplace").decode() if not value.isascii() else value
+    return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
 
 
 def one_line(error: Exception) -> str:
