@@ -176,7 +176,7 @@ def _overrides(
     elif provider is None or isinstance(provider, str):
         name = None if model is None else model_from_user(model, cwd)
         overrides |= override_model(provider, name)
-    if tools is not None:  # with a list of tools, providers get no others of their own either
+    if tools is not None:  # no others: the settings would add the tool that asks other providers
         overrides |= {"model.tools": bool(tools), "tools.ask_providers": False}
     if "system_message" in options:
         overrides["model.system_message"] = options["system_message"]

@@ -44,7 +44,7 @@ _OPTIONS = {
     "application_name": "shepherd",
 }
 _CONNECTION: dict[str, Any] = {"autocommit": True, "prepare_threshold": None}
-"""Transactions are begun by hand; poolers such as PgBouncer can't keep prepared statements."""
+"""Transactions are begun where they are needed; no statement is prepared."""
 
 _SESSION = "SET search_path TO shepherd; SET statement_timeout TO '10s'; SET lock_timeout TO '5s'"
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"

@@ -86,7 +86,8 @@ class EditorAgent(Struct):
         files = client_capabilities.fs if client_capabilities is not None else None
         forms = client_capabilities.elicitation if client_capabilities is not None else None
         self._abilities = EditorAbilities(
-            bool(files and files.read_text_file), bool(forms and forms.form is not None)
+            reads_files=bool(files and files.read_text_file),
+            shows_forms=bool(forms and forms.form is not None),
         )
         saves = self.config.terminal.save_sessions
         sees = await opening.can_see(self.models, self.config, LOADING_SECONDS)
@@ -198,6 +199,7 @@ class EditorAgent(Struct):
         await self.models.aclose()
 
     def _session(self, id: str) -> EditorSession:
+        """The open session with this id; raises RequestError."""
         session = self.sessions.get(id)
         if session is None:
             raise invalid(f"There is no open session {id}; begin one with session/new.")
@@ -212,7 +214,7 @@ class EditorAgent(Struct):
                 raise SessionError(f"The session {id} answers a prompt; cancel it first.")
             return self.sessions[id]
         store = SessionStore(Paths.from_env(os.environ).sessions)
-        if not id or store.find(id) != id:
+        if not id or store.find(id) != id:  # the beginning of an id is enough there, but not here
             raise SessionError(f"No session {id}; session/list names all.")
         return await self._open(cwd, SessionStart(id=id), mcp_servers)
 
@@ -226,10 +228,12 @@ class EditorAgent(Struct):
     async def _open(
         self, cwd: str, start: SessionStart, mcp_servers: list[opening.EditorServer] | None
     ) -> EditorSession:
+        """A new session in the directory `cwd`, with the editor's servers; raises ShepherdError."""
         if self.client is None:
             raise ConfigError("The editor is not connected.")
         directory, config = await asyncio.to_thread(self._place, cwd)
         lender, providers = self.models.backend, self.models.providers
+        # an error before `pop_all` closes what was opened; afterwards the session does
         async with AsyncExitStack() as resources:
             opened = open_borrowing(lender, config, os.environ, directory, start, providers)
             conversation = await resources.enter_async_context(opened)

@@ -60,15 +60,16 @@ class EditorApprover:
 
     async def ask(self, request: ApprovalRequest) -> Approval:
         """The user's answer; what is shown only for the question ends with it."""
-        is_visible = self._updates.shows(request.call)
+        was_visible = self._updates.shows(request.call)
         approval = await (self._fill(request) if request.fields else self._permit(request))
-        if not is_visible:
-            denied = approval.choice is Choice.DENY
-            result = f"Error: {approval.reason}" if denied else ALLOWED
+        if not was_visible:  # a call of a sub-agent, say: its own end is not shown
+            is_denied = approval.choice is Choice.DENY
+            result = f"Error: {approval.reason}" if is_denied else ALLOWED
             self._updates.call_ended(request.call.id, result)
         return approval
 
     async def _permit(self, request: ApprovalRequest) -> Approval:
+        """The answer to a request without fields; denied if the editor can't ask."""
         question = await asyncio.to_thread(approval_question, request)
         options = _options(question)
         change = await self._change_of(request) if request.preview else None
@@ -91,7 +92,10 @@ class EditorApprover:
     async def _choose(
         self, described: schema.ToolCallUpdate, options: list[schema.PermissionOption]
     ) -> str:
-        """The id of the chosen option, "" if the user chose none of these."""
+        """The id of the chosen option, "" if the user chose none of these.
+
+        An id that was not offered, which an editor could invent, counts as none.
+        """
         answer = await self._client.request_permission(
             session_id=self._updates.session_id, tool_call=described, options=options
         )
@@ -105,25 +109,25 @@ class EditorApprover:
 
         An editor without forms gets one question for each field, if all fields have choices.
         """
+        have_choices = all(request.choices) and len(request.choices) == len(request.fields)
         try:
             if self._has_forms:
-                return await self._form(request)
-            if all(request.choices) and len(request.choices) == len(request.fields):
-                return await self._questions(request)
+                return await self._fill_form(request)
+            if have_choices:
+                return await self._ask_each_field(request)
         except _FAILURES:
             return Approval(Choice.DENY, reason=NOT_FILLED)
         self._updates.notice(NO_FIELDS.format(cause=request.cause))
         return Approval(Choice.DENY, reason=NOT_FILLED)
 
-    async def _form(self, request: ApprovalRequest) -> Approval:
-        properties: dict[str, Any] = {
-            f"field{number}": schema.ElicitationStringPropertySchema(
-                type="string", title=valid_text(label), enum=list(texts or ()) or None
+    async def _fill_form(self, request: ApprovalRequest) -> Approval:
+        """The values of a form with all fields; a field without choices takes any text."""
+        properties: dict[str, Any] = {}
+        fields = zip_longest(request.fields, request.choices)
+        for number, (label, choices) in enumerate(fields, start=1):
+            properties[f"field{number}"] = schema.ElicitationStringPropertySchema(
+                type="string", title=valid_text(label), enum=list(choices or ()) or None
             )
-            for number, (label, texts) in enumerate(
-                zip_longest(request.fields, request.choices), start=1
-            )
-        }
         answer = await self._client.create_elicitation(
             message=valid_text(f"{request.cause}\n\n{request.preview}"),
             mode=schema.ElicitationFormSessionMode(
@@ -136,17 +140,16 @@ class EditorApprover:
         content = answer.content or {}
         return Approval(Choice.ONCE, values=tuple(str(content.get(key, "")) for key in properties))
 
-    async def _questions(self, request: ApprovalRequest) -> Approval:
+    async def _ask_each_field(self, request: ApprovalRequest) -> Approval:
+        """The values, asked for as one permission after the other; a refused one denies all."""
         values: list[str] = []
-        for label, texts in zip(request.fields, request.choices, strict=True):
-            named = {f"choice-{number}": text for number, text in enumerate(texts)}
+        decline = schema.PermissionOption(option_id=REJECT, name="Decline", kind="reject_once")
+        for label, choices in zip(request.fields, request.choices, strict=True):
+            choice_by_id = {f"choice-{number}": text for number, text in enumerate(choices)}
             options = [
                 schema.PermissionOption(option_id=key, name=valid_text(text), kind="allow_once")
-                for key, text in named.items()
+                for key, text in choice_by_id.items()
             ]
-            options.append(
-                schema.PermissionOption(option_id=REJECT, name="Decline", kind="reject_once")
-            )
             text = valid_text(f"{request.cause}\n\n{request.preview}\n\n{label}")
             described = schema.ToolCallUpdate(
                 tool_call_id=self._updates.call_key(request.call),
@@ -154,14 +157,15 @@ class EditorApprover:
                 status="pending",
                 content=[shown.text_content(text)],
             )
-            chosen = await self._choose(described, options)
-            if chosen not in named:
+            chosen = await self._choose(described, [*options, decline])
+            if chosen not in choice_by_id:
                 return Approval(Choice.DENY)
-            values.append(named[chosen])
+            values.append(choice_by_id[chosen])
         return Approval(Choice.ONCE, values=tuple(values))
 
 
 def _options(question: Question) -> list[schema.PermissionOption]:
+    """The answers as options of the editor, each with the rules that it would add."""
     options: list[schema.PermissionOption] = []
     for entry in question.entries:
         if entry.answer in _OPTIONS:
@@ -175,14 +179,14 @@ def _options(question: Question) -> list[schema.PermissionOption]:
 def _contents(question: Question, change: FileChange | None) -> list[CallContent]:
     """The change or the preview, then what Shepherd says about the call."""
     diff = shown.diff_content(change) if change is not None else None
-    lines = [
-        "".join(text for text, _ in line.fragments())
-        for line in question.lines
-        if diff is None or line.is_fact
-    ]
-    head = [question.title, *([f"Cause: {question.cause}"] if question.cause else [])]
-    text = shown.text_content(valid_text("\n".join([*head, *lines])))
-    return [diff, text] if diff is not None else [text]
+    texts = [question.title]
+    if question.cause:
+        texts.append(f"Cause: {question.cause}")
+    # a diff shows what the other lines of the preview say
+    lines = [line for line in question.lines if diff is None or line.is_fact]
+    texts += ["".join(text for text, _style in line.fragments()) for line in lines]
+    content = shown.text_content(valid_text("\n".join(texts)))
+    return [content] if diff is None else [diff, content]
 
 
 ANSWER_SECONDS = 5.0
@@ -198,29 +202,29 @@ _READER = "read_file"
 
 
 class EditorStep(Struct):
-    """The step of a session's calls; see `CallStep`. `reads` tells whether the editor has files."""
+    """The step of a session's calls; see `CallStep`. `reads_files`: the editor tells its texts."""
 
     client: Client
     updates: SessionUpdates
-    reads: bool
+    reads_files: bool
 
     async def before(self, prepared: PreparedCall) -> None:
         """Show the change; refuses a call that would overwrite unsaved changes."""
         change = await _change_by_call(prepared)
-        if self.reads:
-            for path in _targets(prepared, AccessKind.WRITE):
+        if self.reads_files:
+            for path in _certain_targets(prepared, AccessKind.WRITE):
                 if await self._is_unsaved(path):
                     raise ToolError(UNSAVED_WRITE.format(path=path))
-        if not self.updates.shows(prepared.call):
+        if not self.updates.shows(prepared.call):  # it is a sub-agent's
             return
         diff = shown.diff_content(change) if change is not None else None
         self.updates.call_runs(prepared.call, [] if diff is None else [diff])
 
     async def after(self, prepared: PreparedCall, result: ToolResult) -> ToolResult:
         """The result, with a note if the editor shows other text than the model reads."""
-        if not (self.reads and result.ok and prepared.tool.name == _READER):
+        if not (self.reads_files and result.ok and prepared.tool.name == _READER):
             return result
-        for path in _targets(prepared, AccessKind.READ):
+        for path in _certain_targets(prepared, AccessKind.READ):
             if await self._is_unsaved(path):
                 return replace(result, content=result.content + UNSAVED_READ)
         return result
@@ -241,14 +245,15 @@ class EditorStep(Struct):
 
 
 async def _change_by_call(prepared: PreparedCall) -> FileChange | None:
+    """The change of a file that the call would make, if it is that alone and can succeed."""
     try:
         return await asyncio.to_thread(prepared.tool.change, prepared.arguments, prepared.context)
     except (ToolError, OSError):  # the call itself reports it
         return None
 
 
-def _targets(prepared: PreparedCall, kind: AccessKind) -> list[Path]:
-    """The files that the call touches for certain; commands are not among its kinds."""
+def _certain_targets(prepared: PreparedCall, kind: AccessKind) -> list[Path]:
+    """The files that the call touches for certain; what a program touches is never certain."""
     if prepared.tool.starts_programs:
         return []
     return [

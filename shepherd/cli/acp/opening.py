@@ -51,7 +51,8 @@ class SharedModels(Struct):
         if opened is not None and not opened.alive:
             await opened.aclose()
             task = None
-        if task is None or (task.done() and opened is None):
+        has_failed = task is not None and task.done() and opened is None
+        if task is None or has_failed:
             open_backend = self.opener(self.providers, SESSIONS)
             task = self._opened[key] = asyncio.ensure_future(open_backend(config))
         return await asyncio.shield(task)  # the model goes on loading for other sessions
@@ -110,6 +111,7 @@ def convert_servers(servers: Iterable[EditorServer]) -> tuple[list[Server], list
 
 
 def _convert(server: EditorServer) -> Server:
+    """A server of the editor as one of the user; raises ConfigError or ValidationError."""
     match server:
         case schema.McpServerStdio():
             values = {
@@ -158,6 +160,7 @@ def list_page(
 
 
 def _summaries(store: SessionStore, cwd: str | None) -> Iterator[SessionSummary]:
+    """The sessions of a directory, or all of them (None), the newest first."""
     if cwd is None:
         yield from store.summaries()[0]
         return
@@ -185,11 +188,8 @@ def replay(messages: Iterable[Message], updates: SessionUpdates) -> None:
         match message.role:
             case Role.USER if not message.is_hint:
                 for image in message.images:
-                    updates.send(
-                        helpers.update_user_message(
-                            helpers.image_block(image.base64, image.media_type)
-                        )
-                    )
+                    block = helpers.image_block(image.base64, image.media_type)
+                    updates.send(helpers.update_user_message(block))
                 if message.content:
                     updates.user_message(without_attachments(message.content))
             case Role.ASSISTANT:

@@ -99,9 +99,9 @@ class LineWriter:
         """Write until `finish`; the thread's whole work."""
         try:
             while (line := self._queue.get()) is not None:
-                rest = memoryview(line)
-                while rest:
-                    rest = rest[os.write(self._descriptor, rest) :]
+                unwritten = memoryview(line)
+                while unwritten:  # a full pipe takes only a part at once
+                    unwritten = unwritten[os.write(self._descriptor, unwritten) :]
         except OSError:
             self._when_closed()
 
@@ -113,11 +113,12 @@ class LineTransport:
         loop = asyncio.get_running_loop()
         self._lines = lines
 
-        def end() -> None:
+        def end_input() -> None:
+            """End the connection: an editor that reads nothing any more needs no answers."""
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(lines.put_nowait, None)
 
-        self._writer = LineWriter(output, end)
+        self._writer = LineWriter(output, end_input)
 
     def post(self, message: JsonObject) -> None:
         """Send a message after those before it, without waiting."""
@@ -188,6 +189,7 @@ def message_line(message: JsonObject) -> bytes:
 
 
 def _refuse_constant(name: str) -> None:
+    """Refuse NaN and Infinity, which Python's parser would accept."""
     raise ValueError(f"{name} is not a number of JSON")
 
 
@@ -206,6 +208,7 @@ def _checked(message: JsonObject) -> JsonObject:
 
 
 def _checked_call(message: JsonObject, id: str | int | None) -> JsonObject:
+    """A request or a notification, whose `id` is None, without `_meta`; raises MessageError."""
     if not isinstance(message["method"], str):
         raise MessageError(INVALID_REQUEST, "Invalid request: the method must be a text", id)
     params = message.get("params")

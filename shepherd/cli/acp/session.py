@@ -91,10 +91,9 @@ async def build_message(
 
     Raises RequestError for a file that can't be read, and for an image that nothing can see.
     """
-    reader, viewer = (
-        conversation.tool_runner(approver, registry)
-        for registry in (default_registry(), ToolRegistry([ReadImage()]))
-    )
+    # runners of their own, because the conversation may not offer these tools to the model
+    reader = conversation.tool_runner(approver, default_registry())
+    viewer = conversation.tool_runner(approver, ToolRegistry([ReadImage()]))
     attached = await attach_files(prompt.text, conversation.cwd, reader, viewer)
     if attached.problems:
         raise invalid("; ".join(attached.problems))
@@ -106,6 +105,7 @@ async def build_message(
 
 
 def _image(data: str, uri: str) -> Image:
+    """An image (base64) under the name of its file; raises RequestError."""
     path = file_path(uri)
     try:
         return decode_image(data, uri if path is None else path.name)
@@ -119,10 +119,13 @@ def _mention(block: schema.ResourceContentBlock, cwd: Path) -> str:
     if path is None:
         return f"[{block.name}]({block.uri})"
     name = _relative(path, cwd)
-    return f' @"{name}" ' if '"' not in name and "\n" not in name else f" {name} "
+    if '"' in name or "\n" in name:  # a mention can't hold it
+        return f" {name} "
+    return f' @"{name}" '
 
 
 def _embed(block: schema.EmbeddedResourceContentBlock, prompt: Prompt, cwd: Path) -> None:
+    """Add a text or an image, which the editor sends whole, to the prompt."""
     resource = block.resource
     path = file_path(resource.uri)
     name = resource.uri if path is None else _relative(path, cwd)
@@ -161,8 +164,8 @@ _STOP_REASONS: dict[events.FinishReason, schema.StopReason] = {
 class EditorAbilities(Struct, frozen=True):
     """The parts of the protocol that an editor has."""
 
-    reads: bool = False
-    forms: bool = False
+    reads_files: bool = False
+    shows_forms: bool = False
 
 
 class EditorSession:
@@ -183,8 +186,10 @@ class EditorSession:
         self.conversation = conversation
         self.updates = updates
         self._resources = resources
-        self._approver = EditorApprover(client, updates, self._change_of, has_forms=abilities.forms)
-        step = EditorStep(client, updates, abilities.reads)
+        self._approver = EditorApprover(
+            client, updates, self._change_of, has_forms=abilities.shows_forms
+        )
+        step = EditorStep(client, updates, abilities.reads_files)
         self._tools = conversation.tool_runner(self._approver, steps=(step,))
         self._turn: asyncio.Task[schema.PromptResponse] | None = None
         self._is_cancelled_by_editor = False
@@ -197,18 +202,19 @@ class EditorSession:
         asyncio.get_running_loop().call_soon(self._begin)
 
     def _begin(self) -> None:
+        """Show the notices and the commands: Shepherd's own, then those of the user's files."""
         self.conversation.notices.listen(self.updates.notice)
-        own = [(c.name, c.summary, c.usage) for c in COMMANDS.values()]
+        own = [(command.name, command.summary, command.usage) for command in COMMANDS.values()]
         own.append((INIT, INIT_SUMMARY, ""))
-        custom = [
-            _available(c.name, one_line(c.summary), one_line(c.hint))
-            for c in self.conversation.knowledge.commands
-            if c.name not in COMMANDS
-        ]
         available = [
-            _available(name, text[:1].upper() + text[1:], hint) for name, text, hint in own
+            _available(name, summary[:1].upper() + summary[1:], usage)
+            for name, summary, usage in own
         ]
-        self.updates.send(helpers.update_available_commands([*available, *custom]))
+        for command in self.conversation.knowledge.commands:
+            if command.name not in COMMANDS:  # the own one would run
+                summary, hint = one_line(command.summary), one_line(command.hint)
+                available.append(_available(command.name, summary, hint))
+        self.updates.send(helpers.update_available_commands(available))
 
     async def _change_of(self, request: ApprovalRequest) -> FileChange | None:
         """The change that a call of Shepherd's own tools would make; None if it can't succeed."""
@@ -242,7 +248,7 @@ class EditorSession:
         try:
             return await self._turn
         except asyncio.CancelledError:
-            if not self._is_cancelled_by_editor:
+            if not self._is_cancelled_by_editor:  # the whole program ends
                 raise
             return schema.PromptResponse(stop_reason="cancelled")
         finally:
@@ -257,20 +263,23 @@ class EditorSession:
 
     async def aclose(self) -> None:
         """Stop the turn and close the conversation."""
-        turn = self._turn
+        turn = self._turn  # `prompt` sets it to None at its end
         self.cancel()
         if turn is not None:
             await asyncio.wait([turn])
         await self._resources.aclose()
 
     async def _respond(self, prompt: Prompt) -> schema.PromptResponse:
-        command = find_command(prompt.text)
-        if command is not None and not (prompt.attached or prompt.images):
-            self.updates.answer(await output_of(command[0], self.conversation, command[1]))
+        """Run the command that the prompt is, or let the model answer; the turn's task."""
+        match = find_command(prompt.text)
+        if match is not None and not (prompt.attached or prompt.images):
+            command, argument = match
+            self.updates.answer(await output_of(command, self.conversation, argument))
             return schema.PromptResponse(stop_reason="end_turn")
         conversation, updates = self.conversation, self.updates
         backend = await conversation.slot.live_backend()
         message = await build_message(prompt, conversation, self._approver, backend)
+        # MCP servers are asked for what the message names of theirs
         backend, message = await conversation.prepare(message)
         updates.end_turn()  # calls that read attached files, and questions about servers
         outcome = await run_turn(
@@ -289,11 +298,15 @@ class EditorSession:
 
 
 def _available(name: str, description: str, hint: str) -> schema.AvailableCommand:
-    text = schema.AvailableCommandInput(schema.UnstructuredCommandInput(hint=hint))
-    return schema.AvailableCommand(name=name, description=description, input=text if hint else None)
+    """A command as the editor offers it; `hint` is shown in place of an argument, "" = no such."""
+    argument = schema.AvailableCommandInput(schema.UnstructuredCommandInput(hint=hint))
+    return schema.AvailableCommand(
+        name=name, description=description, input=argument if hint else None
+    )
 
 
 def _usage(outcome: TurnOutcome) -> schema.Usage:
+    """The tokens of all answers of a turn together."""
     read = sum(stats.prompt_tokens for stats in outcome.stats)
     written = sum(stats.completion_tokens for stats in outcome.stats)
     return schema.Usage(

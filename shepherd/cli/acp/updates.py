@@ -46,7 +46,7 @@ class SessionUpdates(Struct):
     post: Callable[[messages.JsonObject], None]
     problem: str = ""
     _cost: schema.Cost | None = None
-    _started: int = 0
+    _calls_shown: int = 0
     _open_calls: dict[str, _OpenCall] = field(default_factory=dict[str, _OpenCall])
 
     def send(self, update: helpers.SessionUpdate | schema.UsageUpdate) -> None:
@@ -67,11 +67,11 @@ class SessionUpdates(Struct):
             case events.ToolResult():
                 self.call_ended(event.id, event.text)
             case events.Stats():
-                self._usage(event)
+                self._show_usage(event)
             case events.Notice():
-                self._notice(event)
+                self._show_notice(event)
             case events.PlanUpdate():
-                self._plan(event)
+                self._show_plan(event)
             case events.Failure():
                 self.problem = event.message
             case _:
@@ -96,8 +96,8 @@ class SessionUpdates(Struct):
 
     def call_started(self, call: messages.ToolCall) -> None:
         """Show a call that the model made."""
-        self._started += 1
-        key = f"call-{self._started}"
+        self._calls_shown += 1
+        key = f"call-{self._calls_shown}"
         self._open_calls[call.id] = _OpenCall(key, call.name)
         self.send(
             helpers.start_tool_call(
@@ -131,13 +131,13 @@ class SessionUpdates(Struct):
     def call_ended(self, id: str, result: str) -> None:
         """Show the change of a call that has ended, or its result if it failed or changed none."""
         call = self._open_calls.pop(id, None)
-        if call is None:
+        if call is None:  # a call of a sub-agent
             return
-        failed = result.startswith(_FAILED)
+        has_failed = result.startswith(_FAILED)
         content = call.change
-        if failed or not content:
+        if has_failed or not content:
             content = [text_content(valid_text(result))]
-        status: schema.ToolCallStatus = "failed" if failed else "completed"
+        status: schema.ToolCallStatus = "failed" if has_failed else "completed"
         self.send(
             helpers.update_tool_call(call.key, status=status, content=content, raw_output=result)
         )
@@ -147,18 +147,19 @@ class SessionUpdates(Struct):
         for call_id in list(self._open_calls):
             self.call_ended(call_id, messages.INTERRUPTED)
 
-    def _notice(self, notice: events.Notice) -> None:
+    def _show_notice(self, notice: events.Notice) -> None:
+        """Show a notice where the editor has a place for it, else among the thoughts."""
         match notice.topic:
             case Topic.STEERING:
                 self.user_message(notice.text)
             case Topic.MODE:
                 self.send(helpers.update_current_mode(notice.text))
             case Topic.OUTPUT | Topic.TASK | Topic.PROGRESS if notice.id in self._open_calls:
-                self._call_goes_on(self._open_calls[notice.id], notice)
+                self._show_call_output(self._open_calls[notice.id], notice)
             case _:
                 self.notice(notice.text)
 
-    def _plan(self, plan: events.PlanUpdate) -> None:
+    def _show_plan(self, plan: events.PlanUpdate) -> None:
         """Show the steps, or a proposal that waits for the user."""
         if plan.proposal:
             self.answer(f"\n{plan.proposal}\n")
@@ -169,7 +170,7 @@ class SessionUpdates(Struct):
         ]
         self.send(helpers.update_plan(entries))
 
-    def _call_goes_on(self, call: _OpenCall, notice: events.Notice) -> None:
+    def _show_call_output(self, call: _OpenCall, notice: events.Notice) -> None:
         """Show the last output of a running call, or one more line about its work."""
         # a notice of output has all of the last lines, the others have one new line
         before = "" if notice.topic == Topic.OUTPUT else call.output
@@ -177,18 +178,19 @@ class SessionUpdates(Struct):
         content = [*call.change, text_content(valid_text(call.output))]
         self.send(helpers.update_tool_call(call.key, status="in_progress", content=content))
 
-    def _usage(self, stats: events.Stats) -> None:
+    def _show_usage(self, stats: events.Stats) -> None:
         """Send the context's use and the session's cost; those of other models only add cost."""
         if stats.cost is not None:
-            before = self._cost.amount if self._cost else 0.0
-            self._cost = schema.Cost(amount=before + stats.cost, currency="USD")
-        used, size = stats.context_used, stats.context_size
-        if size > 0 and not stats.provider:
-            self.send(
-                schema.UsageUpdate(
-                    session_update="usage_update", used=used, size=size, cost=self._cost
-                )
+            cost_before = self._cost.amount if self._cost else 0.0
+            self._cost = schema.Cost(amount=cost_before + stats.cost, currency="USD")
+        if stats.context_size > 0 and not stats.provider:  # 0: the size is unknown
+            update = schema.UsageUpdate(
+                session_update="usage_update",
+                used=stats.context_used,
+                size=stats.context_size,
+                cost=self._cost,
             )
+            self.send(update)
 
 
 MAX_DIFF_CHARACTERS = 2_000_000
@@ -205,6 +207,7 @@ def call_title(call: messages.ToolCall) -> str:
 def call_locations(call: messages.ToolCall, cwd: Path) -> list[schema.ToolCallLocation]:
     """The file that the arguments name, and its line."""
     path, line = call.arguments.get("path"), call.arguments.get("offset")
+    # a `path` of a server's tool need not be one on this machine
     if not isinstance(path, str) or traits_of(call.name).kind == "other":
         return []
     try:
