@@ -153,8 +153,10 @@ def _arguments_model(
         if hint is ToolContext:
             continue
         default = ... if parameter.default is parameter.empty else parameter.default  # required
-        description = documented.get(parameter.name)
-        fields[parameter.name] = (hint, Field(default, description=description))
+        field = Field(default)
+        if parameter.name in documented:  # a description of None would replace that of the hint
+            field = Field(default, description=documented[parameter.name])
+        fields[parameter.name] = (hint, field)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # a parameter may be called json or copy
