@@ -46,7 +46,7 @@ class SessionUpdates(Struct):
     post: Callable[[messages.JsonObject], None]
     problem: str = ""
     _cost: schema.Cost | None = None
-    _calls_shown: int = 0
+    _call_count: int = 0
     _open_calls: dict[str, _OpenCall] = field(default_factory=dict[str, _OpenCall])
 
     def send(self, update: helpers.SessionUpdate | schema.UsageUpdate) -> None:
@@ -96,8 +96,8 @@ class SessionUpdates(Struct):
 
     def call_started(self, call: messages.ToolCall) -> None:
         """Show a call that the model made."""
-        self._calls_shown += 1
-        key = f"call-{self._calls_shown}"
+        self._call_count += 1
+        key = f"call-{self._call_count}"
         self._open_calls[call.id] = _OpenCall(key, call.name)
         self.send(
             helpers.start_tool_call(
