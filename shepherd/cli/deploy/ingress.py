@@ -139,11 +139,11 @@ class Ingress:
 async def _request(scope: Scope, body: bytes) -> ReplicaRequest:
     """The request for a replica; the id of a new response is chosen here, to be recognized."""
     prefix = await _prefix(scope, body)
-    makes_response = bool(prefix.hashes) and scope["path"] == RESPONSES_PATH
-    if not makes_response:
-        return ReplicaRequest.of(scope, body, prefix)
-    response_id = new_response_id()
-    return ReplicaRequest.of(scope, body, with_response(prefix, response_id), response_id)
+    response_id = ""
+    if prefix.hashes and scope["path"] == RESPONSES_PATH:
+        response_id = new_response_id()
+        prefix = with_response(prefix, response_id)
+    return ReplicaRequest.of(scope, body, prefix, response_id)
 
 
 async def _prefix(scope: Scope, body: bytes) -> Prefix:

@@ -34,13 +34,11 @@ _FAMILY = "shepherd"
 
 def chat_router(context: ServerContext) -> APIRouter:
     """The routes that generate."""
-    router = APIRouter(prefix="/api")
+    router, bodies = APIRouter(prefix="/api"), context.bodies
 
     @router.post("/chat")
     async def chat(
-        body: Annotated[
-            requests.ChatRequest, context.bodies.of(requests.ChatRequest, any_type=True)
-        ],
+        body: Annotated[requests.ChatRequest, bodies.of(requests.ChatRequest, any_type=True)],
         serving: Annotated[Serving, serves(context)],
     ) -> Response:
         """Continue a conversation, in lines of JSON unless `stream` is false.
@@ -62,7 +60,7 @@ def chat_router(context: ServerContext) -> APIRouter:
     @router.post("/generate")
     async def generate(
         body: Annotated[
-            requests.GenerateRequest, context.bodies.of(requests.GenerateRequest, any_type=True)
+            requests.GenerateRequest, bodies.of(requests.GenerateRequest, any_type=True)
         ],
         serving: Annotated[Serving, serves(context)],
     ) -> Response:
@@ -81,7 +79,7 @@ def chat_router(context: ServerContext) -> APIRouter:
 
 def models_router(context: ServerContext) -> APIRouter:
     """The routes that tell which models there are."""
-    router = APIRouter(prefix="/api")
+    router, bodies = APIRouter(prefix="/api"), context.bodies
 
     @router.get("/tags")
     async def list_models() -> JsonResponse:
@@ -100,9 +98,7 @@ def models_router(context: ServerContext) -> APIRouter:
 
     @router.post("/show")
     async def show_model(
-        body: Annotated[
-            requests.ShowRequest, context.bodies.of(requests.ShowRequest, any_type=True)
-        ],
+        body: Annotated[requests.ShowRequest, bodies.of(requests.ShowRequest, any_type=True)],
     ) -> JsonResponse:
         """What the server knows of a model; 404 for an unknown name."""
         await context.models.refresh()

@@ -39,8 +39,8 @@ _CANCEL_FOREGROUND = "Only a response that was made with background=true can be 
 Q = TypeVar("Q", bound=RequestModel)
 
 
-class Creator(Struct, frozen=True):
-    """Makes responses of requests."""
+class Responses(Struct, frozen=True):
+    """Makes responses, and has those that were stored; those of another key do not exist."""
 
     context: ServerContext
     reader: HistoryReader
@@ -101,60 +101,6 @@ class Creator(Struct, frozen=True):
             return follow(job, first=0, keepalive=self.context.settings.keepalive)
         return JsonResponse(job.accepted)
 
-
-def create_router(creator: Creator) -> APIRouter:
-    """The routes that take the fields of a response."""
-    router, context = APIRouter(), creator.context
-
-    @router.post(PATH)
-    async def create_response(
-        request: Request,
-        body: Annotated[requests.ResponsesRequest, context.bodies.of(requests.ResponsesRequest)],
-        serving: Annotated[Serving, serves(context)],
-    ) -> Response:
-        """Continue a conversation: whole, streaming, or in the background.
-
-        A conversation that does not fit is a 400 `context_length_exceeded`, unless `truncation` is
-        `auto`. Hanging up stops the work, unless `background` is true.
-        """
-        return await creator.create(request, body, serving)
-
-    @router.post(TOKENS_PATH)
-    async def count_input_tokens(
-        request: Request,
-        body: Annotated[requests.ResponsesRequest, context.bodies.of(requests.ResponsesRequest)],
-        serving: Annotated[Serving, serves(context)],
-    ) -> Response:
-        """How many tokens the prompt of such a request takes."""
-        creation = await creator.read(request, body)
-        model = await serving.lease(body.model)
-        count = await serving.count_tokens(model, await creation.translate(serving, model))
-        return JsonResponse({"object": "response.input_tokens", "input_tokens": count})
-
-    return router
-
-
-class ResponseQuery(RequestModel):
-    """The query of `GET /v1/responses/{id}`."""
-
-    stream: bool = False
-    starting_after: Annotated[int | None, Field(ge=0)] = None
-
-
-class ItemsQuery(RequestModel):
-    """The query of `GET /v1/responses/{id}/input_items`."""
-
-    limit: Annotated[int, Field(ge=1, le=100)] = 20
-    order: Literal["asc", "desc"] = "desc"
-    after: str | None = None
-
-
-class StoredResponses(Struct, frozen=True):
-    """Responses that were stored, or are being made; those of another key do not exist."""
-
-    reader: HistoryReader
-    jobs: Jobs
-
     async def current(self, owner: str, id: str) -> StoredResponse:
         """The response as it is now, raises ApiError; one of an earlier process may have failed."""
         job = self.jobs.find(owner, id)
@@ -183,9 +129,57 @@ class StoredResponses(Struct, frozen=True):
             raise _missing_response(id)
 
 
-def stored_router(responses: StoredResponses, keepalive: float) -> APIRouter:
+def create_router(responses: Responses) -> APIRouter:
+    """The routes that take the fields of a response."""
+    router, context = APIRouter(), responses.context
+
+    @router.post(PATH)
+    async def create_response(
+        request: Request,
+        body: Annotated[requests.ResponsesRequest, context.bodies.of(requests.ResponsesRequest)],
+        serving: Annotated[Serving, serves(context)],
+    ) -> Response:
+        """Continue a conversation: whole, streaming, or in the background.
+
+        A conversation that does not fit is a 400 `context_length_exceeded`, unless `truncation` is
+        `auto`. Hanging up stops the work, unless `background` is true.
+        """
+        return await responses.create(request, body, serving)
+
+    @router.post(TOKENS_PATH)
+    async def count_input_tokens(
+        request: Request,
+        body: Annotated[requests.ResponsesRequest, context.bodies.of(requests.ResponsesRequest)],
+        serving: Annotated[Serving, serves(context)],
+    ) -> Response:
+        """How many tokens the prompt of such a request takes."""
+        creation = await responses.read(request, body)
+        model = await serving.lease(body.model)
+        count = await serving.count_tokens(model, await creation.translate(serving, model))
+        return JsonResponse({"object": "response.input_tokens", "input_tokens": count})
+
+    return router
+
+
+class ResponseQuery(RequestModel):
+    """The query of `GET /v1/responses/{id}`."""
+
+    stream: bool = False
+    starting_after: Annotated[int | None, Field(ge=0)] = None
+
+
+class ItemsQuery(RequestModel):
+    """The query of `GET /v1/responses/{id}/input_items`."""
+
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+    order: Literal["asc", "desc"] = "desc"
+    after: str | None = None
+
+
+def stored_router(responses: Responses) -> APIRouter:
     """The routes under the id of a response."""
     router = APIRouter(prefix=PATH + "/{response_id}")
+    keepalive = responses.context.settings.keepalive
 
     @router.get("")
     async def get_response(request: Request, response_id: str) -> Response:
@@ -296,12 +290,10 @@ def _routers(context: ServerContext) -> list[APIRouter]:
     if settings.postgres is not None:
         place = responses_in(settings.postgres)
     store = ResponseStore(place, settings.store_responses_days, settings.store_responses_mib)
-    jobs = Jobs()
     translator = Translator(context.seal, settings.thinking)
     reader = HistoryReader(store, context.bodies, settings.max_body_bytes)
-    creator = Creator(context, reader, jobs, translator)
-    stored = stored_router(StoredResponses(reader, jobs), settings.keepalive)
-    return [create_router(creator), stored]
+    responses = Responses(context, reader, Jobs(), translator)
+    return [create_router(responses), stored_router(responses)]
 
 
 OPENAI_RESPONSES = Api(

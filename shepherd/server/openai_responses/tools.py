@@ -2,10 +2,10 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, cast
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import Field, ValidationError
 
@@ -77,47 +77,45 @@ class Toolset(Struct, frozen=True):
 
 def toolset(values: Sequence[JsonObject], model: ModelInfo) -> Toolset:
     """The tools of a request; raises ApiError that names the place of a mistake."""
-    reader = _ToolReader(model)
-    for index, value in enumerate(values):
-        reader.add(value, f"tools.{index}")
-        if len(reader.offered) > MAX_TOOLS:
-            raise invalid("tools", f"must be at most {MAX_TOOLS:,} tools, also in namespaces")
-    return Toolset(_unambiguous(reader.offered), tuple(reader.left_out))
-
-
-class _ToolReader(Struct):
-    """Reads the tools of a request; `left_out` are the types of those that only OpenAI runs."""
-
-    model: ModelInfo
-    offered: list[OfferedTool] = field(default_factory=list[OfferedTool])
-    left_out: list[str] = field(default_factory=list[str])
-
-    def add(self, value: JsonObject, param: str, group: NamespaceTool | None = None) -> None:
-        """Add the tool at `param`, which is one of `group`, or all tools of a namespace."""
-        tool = _parsed(value, param)
-        is_nested_namespace = group is not None and isinstance(tool, NamespaceTool)
-        if tool is None or is_nested_namespace:
-            kind: str = value["type"]
+    offered: list[OfferedTool] = []
+    left_out: list[str] = []
+    for tool, param, group in _tools_in(values, "tools"):
+        if isinstance(tool, str):
             # the types go to the log, and the client may have put any text there
-            self.left_out.append(kind if _PLAIN_TYPE.fullmatch(kind) else ascii(kind[:64]))
-        elif isinstance(tool, NamespaceTool):
-            for index, member in enumerate(tool.tools):
-                self.add(member, f"{param}.tools.{index}", tool)
-        else:
-            self.offered.append(self._in_group(tool, param, group))
-
-    def _in_group(
-        self, tool: FunctionTool | TypedCustomTool, param: str, group: NamespaceTool | None
-    ) -> OfferedTool:
-        """The tool at `param` for the model, which also reads what its namespace is for."""
+            left_out.append(tool if _PLAIN_TYPE.fullmatch(tool) else ascii(tool[:64]))
+            continue
         if isinstance(tool, TypedCustomTool):
-            tool.check_format(self.model, f"{param}.format")
-        spec = tool.to_spec()
-        if group is not None and group.description:
-            lines = (spec.description, f"Part of {group.name}: {group.description}")
-            spec = replace(spec, description="\n".join(filter(None, lines)))
-        namespace = group.name if group is not None else ""
-        return OfferedTool(spec, tool.name, namespace, custom=isinstance(tool, TypedCustomTool))
+            tool.check_format(model, f"{param}.format")
+        offered.append(_in_group(tool, group))
+        if len(offered) > MAX_TOOLS:
+            raise invalid("tools", f"must be at most {MAX_TOOLS:,} tools, also in namespaces")
+    return Toolset(_unambiguous(offered), tuple(left_out))
+
+
+def _tools_in(
+    values: Sequence[JsonObject], where: str, group: NamespaceTool | None = None
+) -> Iterator[tuple[FunctionTool | TypedCustomTool | str, str, NamespaceTool | None]]:
+    """Each tool of a list with its place and its namespace; its type alone if it is not served."""
+    for index, value in enumerate(values):
+        param = f"{where}.{index}"
+        tool = _parsed(value, param)
+        if not isinstance(tool, NamespaceTool):
+            yield tool or value["type"], param, group
+        elif group is None:
+            yield from _tools_in(tool.tools, f"{param}.tools", tool)
+        else:  # namespaces do not nest
+            yield tool.type, param, group
+
+
+def _in_group(tool: FunctionTool | TypedCustomTool, group: NamespaceTool | None) -> OfferedTool:
+    """The tool for the model, which also reads what its namespace is for."""
+    spec, is_custom = tool.to_spec(), isinstance(tool, TypedCustomTool)
+    if group is None:
+        return OfferedTool(spec, tool.name, custom=is_custom)
+    if group.description:
+        lines = (spec.description, f"Part of {group.name}: {group.description}")
+        spec = replace(spec, description="\n".join(filter(None, lines)))
+    return OfferedTool(spec, tool.name, group.name, custom=is_custom)
 
 
 def _parsed(value: JsonObject, param: str) -> FunctionTool | TypedCustomTool | NamespaceTool | None:
