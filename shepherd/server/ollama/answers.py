@@ -98,6 +98,7 @@ class ChatAnswer(OllamaAnswer):
     def body(
         self, text: str = "", thinking: str = "", calls: Sequence[messages.ToolCall] = ()
     ) -> messages.JsonObject:
+        """The message; one without reasoning or calls lacks their fields, as Ollama's does."""
         message: messages.JsonObject = {"role": "assistant", "content": text}
         if thinking:
             message["thinking"] = thinking

@@ -51,8 +51,8 @@ def chat_exchange(body: ChatRequest, settings: ServerSettings, model: ModelInfo)
     return Exchange(
         session,
         answer,
-        choice_count(body.n, settings.max_choices, "n"),
-        body.token_limit(settings.max_tokens),
+        count=choice_count(body.n, settings.max_choices, "n"),
+        max_tokens=body.token_limit(settings.max_tokens),
         progress=answer.progress if body.stream and body.return_progress else None,
         tools_allowed=body.tool_choice != "none",
     )

@@ -24,6 +24,7 @@ class LineLimits(Struct, frozen=True):
     seconds: float = 0.0
 
     def __bool__(self) -> bool:
+        """Whether there is any limit."""
         return bool(self.indent or self.seconds)
 
     def limited(self, observer: Observer) -> Observer:
@@ -42,6 +43,7 @@ class _LineObserver(Observer):
     async def prefilled(
         self, backend: Backend, session: Session, callback: EventCallback, count: int = 1
     ) -> AsyncGenerator[Sequence[Prefilled]]:
+        """The prompts as the other observer has them: a line limits only what follows."""
         async with self._observer.prefilled(backend, session, callback, count) as prompts:
             yield prompts
 
@@ -53,6 +55,7 @@ class _LineObserver(Observer):
         prompt.wants_pieces = True  # else a backend may write all of it before a line can end it
 
         def listen(event: Event) -> bool:
+            """Pass on the text up to the line that ends the answer, and then stop the work."""
             if not isinstance(event, Text):
                 return callback(event)
             kept = lines.add(event.text)
@@ -60,7 +63,7 @@ class _LineObserver(Observer):
             return goes_on and not lines.ended
 
         generation = await self._observer.generate(backend, prompt, listen, max_tokens)
-        if not lines.ended:
+        if not lines.ended:  # the model has ended it, or a limit of tokens
             return generation
         message = replace(generation.message, content=lines.text)
         return replace(generation, message=message, finish_reason=FinishReason.LENGTH)
@@ -71,7 +74,7 @@ class LineText:
 
     def __init__(self, limits: LineLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._clock = limits, clock
-        self._started: float | None = None
+        self._started_at: float | None = None
         self._line_start: int | None = None
         """Where the last line begins, whose blanks may not be complete; None in the first line."""
         self.text = ""
@@ -80,16 +83,16 @@ class LineText:
     def add(self, content: str) -> str:
         """The part of more text that belongs to the answer."""
         now = self._clock()
-        if self._started is None:
-            self._started = now
+        if self._started_at is None:  # the time begins with the first text
+            self._started_at = now
         if self.ended:
             return ""
-        late = bool(self._limits.seconds) and now - self._started > self._limits.seconds
+        is_late = bool(self._limits.seconds) and now - self._started_at > self._limits.seconds
         start, self.text = len(self.text), self.text + content
         end = self._indent_end(start)
         if end is not None:
             self.text, self.ended = self.text[:end], True
-        elif late and "\n" in content:
+        elif is_late and "\n" in content:
             self.ended = True
         return self.text[start:]
 
@@ -101,13 +104,18 @@ class LineText:
         if not self._limits.indent:
             return None
         if self._line_start is None:
-            self._line_start = self.text.find("\n", start) + 1 or None
+            self._line_start = self._next_line(start)
         while self._line_start is not None:
-            rest = self.text[self._line_start :]
-            blanks = len(rest) - len(rest.lstrip(_BLANKS))
-            if blanks == len(rest):  # more blanks may follow
+            line_on = self.text[self._line_start :]
+            blanks = len(line_on) - len(line_on.lstrip(_BLANKS))
+            if blanks == len(line_on):  # more blanks may follow
                 return None
             if blanks < self._limits.indent:
                 return self._line_start + blanks
-            self._line_start = self.text.find("\n", self._line_start) + 1 or None
+            self._line_start = self._next_line(self._line_start)
         return None
+
+    def _next_line(self, start: int) -> int | None:
+        """The place behind the next line break from `start` on, None without one."""
+        place = self.text.find("\n", start)
+        return None if place < 0 else place + 1

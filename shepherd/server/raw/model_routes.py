@@ -63,8 +63,11 @@ def model_router(context: ServerContext) -> APIRouter:
             if not body.with_pieces:
                 return JsonResponse({"tokens": tokens})
             pieces = await text.pieces(tokens)
-        pieces = [{"id": t, "piece": _piece(p)} for t, p in zip(tokens, pieces, strict=True)]
-        return JsonResponse({"tokens": pieces})
+        with_pieces = [
+            {"id": token, "piece": _piece(piece)}
+            for token, piece in zip(tokens, pieces, strict=True)
+        ]
+        return JsonResponse({"tokens": with_pieces})
 
     @router.post(DETOKENIZE_PATH)
     async def detokenize(
@@ -119,9 +122,11 @@ def _naming(param: str) -> Generator[None]:
 
 
 def _parts(content: object) -> list[str | int]:
+    """A text or a list of texts and tokens as a list; raises ApiError."""
     items = cast(list[object], content) if isinstance(content, list) else [content]
     parts: list[str | int] = []
     for item in items:
+        # Python counts true and false as numbers
         if isinstance(item, bool) or not isinstance(item, str | int):
             raise invalid("content", "must be a text, or a list of texts and tokens")
         parts.append(item)
@@ -137,6 +142,7 @@ def _piece(piece: bytes) -> str | list[int]:
 
 
 def _props(text: TextModel) -> messages.JsonObject:
+    """What llama.cpp's server tells of its model; fields that mean nothing here are empty."""
     file = text.file
     return {
         "default_generation_settings": {

@@ -64,19 +64,20 @@ class CompletionRequest(RawRequest):
 
     def candidates(self, maximum: int) -> int:
         """How many answers are generated to each prompt; raises ApiError above `maximum`."""
-        count = fields.choice_count(self.n, maximum, "n")
-        best = fields.choice_count(self.best_of or count, maximum, "best_of")
-        if best < count:
+        kept = fields.choice_count(self.n, maximum, "n")
+        generated = fields.choice_count(self.best_of or kept, maximum, "best_of")
+        if generated < kept:
             raise errors.invalid("best_of", "must not be less than n")
-        if best > count and self.stream:
+        if generated > kept and self.stream:
             raise errors.invalid("best_of", "can't be streamed: answers are compared at their end")
-        return best
+        return generated
 
     @property
     def prompts(self) -> list[RawPrompt | Infill]:
         """The prompts, each with its suffix if there is one; raises ApiError."""
         prompts = content.prompts_of(self.prompt).prompts
         if not self.suffix:
+            # with both, the answer has the log probabilities of the prompt's tokens too
             measured = bool(self.echo) and self.logprobs is not None
             return [replace(prompt, measured=measured) for prompt in prompts]
         parts = (part for prompt in prompts for part in (*prompt.parts, *prompt.images))

@@ -86,8 +86,9 @@ def _completion_exchange(
     if body.echo and body.suffix and body.logprobs is not None:
         message = "logprobs: log probabilities beside a gap are not computed; leave out echo"
         raise unsupported("logprobs", message)
-    is_ranked = (body.best_of or 1) > (body.n or 1)  # by log probabilities, requested or not
-    session = body.session((body.logprobs or 0) if is_ranked else body.logprobs)
+    is_ranked = (body.best_of or 1) > (body.n or 1)
+    # answers are ranked by their log probabilities, requested or not
+    session = body.session(logprobs=(body.logprobs or 0) if is_ranked else body.logprobs)
     prompts, candidates = body.prompts, body.candidates(settings.max_choices)
     answer = OpenAiCompletion(
         model=body.model or model.id,
@@ -100,7 +101,7 @@ def _completion_exchange(
     )
     limit = requests.raw_token_limit(body.max_tokens, settings.max_tokens)
     first, later = _sessions(prompts, session, model, candidates)
-    return Exchange(first, answer, candidates, limit, later=later)
+    return Exchange(first, answer, count=candidates, max_tokens=limit, later=later)
 
 
 def _llama_exchange(
@@ -127,12 +128,13 @@ def _llama_exchange(
         all_timings=bool(body.timings_per_token),
         fields=body.response_fields or (),
     )
-    first, later = _sessions(prompts, body.session(body.n_probs or None), model, count)
+    session = body.session(logprobs=body.n_probs or None)
+    first, later = _sessions(prompts, session, model, count)
     return Exchange(
         first,
         answer,
-        count,
-        limit,
+        count=count,
+        max_tokens=limit,
         later=later,
         progress=answer.progress if body.stream and body.return_progress else None,
         limited=body.lines.limited if body.lines else None,
@@ -158,10 +160,12 @@ def _sessions(
         raise unsupported(IMAGES_FIELD, f"{IMAGES_FIELD}: {model.id} takes text only")
     first, *others = (replace(session, raw_prompt=prompt) for prompt in prompts)
     sampling = session.sampling
-    samplings = [
-        replace(sampling, seed=choice_seed(sampling.seed, index)) for index in range(count)
-    ]
-    return first, [replace(other, sampling=own) for other in others for own in samplings]
+    later: list[Session] = []
+    for other in others:
+        for index in range(count):  # equal seeds would write equal answers
+            seed = choice_seed(sampling.seed, index)
+            later.append(replace(other, sampling=replace(sampling, seed=seed)))
+    return first, later
 
 
 def _text(prompt: RawPrompt | Infill) -> str | None:

@@ -39,6 +39,7 @@ class OpenAiErrors(JsonErrors):
         self._context_type = context_type
 
     def body(self, error: ApiError) -> JsonObject:
+        """OpenAI's error object, with both numbers of tokens if they are known."""
         body = error_body(error)
         if error.prompt_tokens:  # of a conversation that does not fit
             body["error"] |= context_numbers(error) | {"type": self._context_type}
@@ -78,6 +79,7 @@ class LlamaErrors(JsonErrors):
     """The `ErrorShape` of llama.cpp's server; `param` is an addition."""
 
     def body(self, error: ApiError) -> JsonObject:
+        """llama.cpp's error object, whose message of a full context clients search for words."""
         body: JsonObject = {
             "code": error.status,
             "message": error.message,

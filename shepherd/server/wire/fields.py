@@ -189,6 +189,7 @@ class OwnControls(CheckedRequest):
     @model_validator(mode="before")
     @classmethod
     def _check_fields(cls, value: object) -> object:  # in place of the one above
+        """The body; raises ApiError for a field that would say something in another API."""
         fields = _fields(value)
         cls.refuse_unsupported(fields)
         for name in sorted((fields.keys() & CONTROLS) - names_of(cls)):
