@@ -45,9 +45,9 @@ class Replica:
     def __init__(self, arguments: DeployArguments, name: str = "") -> None:
         self._arguments = arguments
         self._name = name
-        self.app: ServerApp | None = None
+        self.app: ServerApp | None = None  # once its models are open
         self._parts = AsyncExitStack()
-        self._opening = asyncio.Lock()
+        self._one_opens = asyncio.Lock()
 
     async def serve(self, request: ReplicaRequest) -> AsyncGenerator[list[Message]]:
         """The messages of an answer."""
@@ -75,7 +75,7 @@ class Replica:
 
     async def _opened(self) -> ServerApp:
         """The application, which the first use opens."""
-        async with self._opening:  # the first request and Ray's health check may come together
+        async with self._one_opens:  # the first request and Ray's health check may come together
             if self.app is None:
                 self.app = await self._open()
             return self.app

@@ -263,7 +263,7 @@ class TurnRounds(Observer):
         self._text = text
         self._budget = accounts.budget
         self._watch = accounts.watch
-        self._max_tokens = 0
+        self._max_tokens = 0  # of the round that comes, as the key allows it; 0: no limit
 
     @asynccontextmanager
     async def prefilled(

@@ -71,10 +71,10 @@ class TaskRounds:
         self._accounts = accounts
         self._give_back = give_back
         self._leases = AsyncExitStack()
-        self._other_models: dict[str, Backend] = {}
+        self._other_models: dict[str, Backend] = {}  # by the name that the model gave
         self._one_opens = asyncio.Lock()
         self._running_rounds = 0
-        self._round_ended = asyncio.Event()
+        self._round_ended = asyncio.Event()  # of the next one, then a new one
 
     async def open_backend(self) -> Backend:
         """The backend of a sub-agent of the same model, which counts as a request of the key.
@@ -155,7 +155,7 @@ class _TaskObserver(Observer):
     def __init__(self, rounds: TaskRounds) -> None:
         self._rounds = rounds
         self._uncounted_requests = 1  # a sub-agent is one request, however many rounds it has
-        self._max_tokens = 0
+        self._max_tokens = 0  # of the round that runs, as the key allows it; 0: no limit
         self._written_characters = 0
         self._final_stats: Stats | None = None
 

@@ -64,7 +64,7 @@ class DataPart(GeminiModel):
     @model_validator(mode="before")
     @classmethod
     def _refuse_foreign(cls, value: object) -> object:
-        """The part, a plain string as one of text; raises ValueError for a kind without a model."""
+        """The part, a plain string as one of text; raises ValueError for a kind not served."""
         if isinstance(value, str):
             return {"text": value}
         sent = cast(messages.JsonObject, value) if isinstance(value, dict) else {}

@@ -121,9 +121,9 @@ class Job:
         self.is_over = False
         self.accepted: JsonObject = {}
         self._serving = serving
-        self._changed = asyncio.Event()
-        self._work: asyncio.Task[None] | None = None
-        self._watch: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()  # of the next frame or the end, then a new one
+        self._work: asyncio.Task[None] | None = None  # generates the answer
+        self._watch: asyncio.Task[None] | None = None  # stores how the work has ended
 
     async def start(self, admission: Admission | None) -> None:
         """Begin once the request is accepted; raises the reason why it is not.

@@ -49,7 +49,7 @@ class Slot:
     def __init__(self, model: OpenableModel) -> None:
         self.model = model
         self.keep_alive = model.keep_alive
-        self.leases = 0
+        self.leases = 0  # requests that wait for it or use it
         self.last_use = 0
         self.needs = Memory()
         self.backend: Backend | None = None

@@ -119,11 +119,11 @@ class ModelPool(Models):
         self._loaded = loaded
         self._aliases = aliases
         self._any_model = any_model
-        self._logged: set[str] = set()
+        self._logged_texts: set[str] = set()
         self._failure_times: dict[str, float] = {}
         """When a model of an alias failed last, by its key."""
         self._model = default
-        self._info = catalog.default_info
+        self._info = catalog.default_info  # of the default model, as it was when last loaded
 
     async def load_default(self) -> None:
         """Load the default model; raises ConfigError and the errors from loading it."""
@@ -317,8 +317,8 @@ class ModelPool(Models):
 
     def _log_once(self, text: str, level: int = logging.INFO) -> None:
         """Log a text about an unknown name once; clients can't fill the log with names."""
-        if text not in self._logged and len(self._logged) < MAX_LOGGED_NAMES:
-            self._logged.add(text)
+        if text not in self._logged_texts and len(self._logged_texts) < MAX_LOGGED_NAMES:
+            self._logged_texts.add(text)
             logger.log(level, "%s", text)
 
 

@@ -128,6 +128,8 @@ def cli_router(conversation: SharedSession, context: ServerContext, audit: Audit
 
 
 def _add_page(router: APIRouter) -> None:
+    """Add the page for a browser at `/`."""
+
     @router.get("/", response_class=HTMLResponse)
     async def read_page() -> Response:
         """The page for a browser. It needs no key, has no data, and asks for a key itself."""
@@ -136,6 +138,8 @@ def _add_page(router: APIRouter) -> None:
 
 
 def _add_requests(router: APIRouter, conversation: SharedSession, context: ServerContext) -> None:
+    """Add the routes that send, read and cancel prompts."""
+
     @router.post("/request")
     async def send_request(
         request: Request, body: Annotated[PromptBody, context.bodies.of(PromptBody)]
@@ -195,6 +199,8 @@ def _add_requests(router: APIRouter, conversation: SharedSession, context: Serve
 
 
 def _add_updates(router: APIRouter, conversation: SharedSession, context: ServerContext) -> None:
+    """Add the stream of all updates."""
+
     @router.get("/updates", response_class=Response, responses=STREAMED)
     async def read_updates(request: Request) -> Response:
         """All updates as events; `Last-Event-ID` or `?after=` resumes after an id.
@@ -212,6 +218,8 @@ def _add_updates(router: APIRouter, conversation: SharedSession, context: Server
 
 
 def _add_session(router: APIRouter, conversation: SharedSession) -> None:
+    """Add the routes that read the session and its context."""
+
     @router.get("/session")
     async def read_session(request: Request) -> JsonResponse:
         """The session: messages, model, context, the running request, the queue, the update id.
@@ -230,6 +238,8 @@ def _add_session(router: APIRouter, conversation: SharedSession) -> None:
 
 
 def _add_saved_sessions(router: APIRouter, conversation: SharedSession) -> None:
+    """Add the routes that list and resume saved sessions."""
+
     @router.get("/sessions")
     async def list_sessions() -> JsonResponse:
         """The newest saved sessions of the directory; `current` marks the one that is served."""
@@ -250,6 +260,8 @@ def _add_saved_sessions(router: APIRouter, conversation: SharedSession) -> None:
 def _add_commands(
     router: APIRouter, conversation: SharedSession, context: ServerContext, audit: AuditLog
 ) -> None:
+    """Add the routes for commands; `audit` gets a line for each."""
+
     @router.post("/command")
     async def run_command(
         request: Request, body: Annotated[CommandBody, context.bodies.of(CommandBody)]
@@ -280,6 +292,8 @@ def _add_commands(
 
 
 def _add_approvals(router: APIRouter, conversation: SharedSession, context: ServerContext) -> None:
+    """Add the route that answers questions about calls."""
+
     @router.post("/approvals/{id}")
     async def decide_approval(
         id: str, request: Request, body: Annotated[DecisionBody, context.bodies.of(DecisionBody)]
