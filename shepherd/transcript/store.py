@@ -1,9 +1,10 @@
 """Finds, lists and deletes saved conversations."""
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 
 from msgspec import Struct
@@ -263,35 +264,30 @@ class SessionStore:
 
     def newest(self, cwd: Path, limit: int) -> list[SessionSummary]:
         """The summaries of at most `limit` sessions of `cwd` with a message, the newest first."""
-        summaries: list[SessionSummary] = []
-        for session_id in self.session_ids(cwd):
-            if len(summaries) >= limit:
-                break
-            with suppress(SessionError):  # `shepherd sessions list` shows it, with its error
-                saved = self._read(session_id)
-                if saved.messages:
-                    summaries.append(self._summary(session_id, saved))
-        return summaries
+        # `shepherd sessions list` shows the unreadable ones, with their errors
+        return list(islice(self._summaries(self.session_ids(cwd), problems=[]), limit))
 
     def summaries(self) -> tuple[list[SessionSummary], list[str]]:
         """All sessions with a message, the newest first, and a sentence per unreadable one."""
-        summaries: list[SessionSummary] = []
         problems: list[str] = []
-        for session_id in self.storage.ids():
-            try:
-                saved = self._read(session_id)
-            except SessionError as error:
-                problems.append(str(error))
-                continue
-            if saved.messages:
-                summaries.append(self._summary(session_id, saved))
-        return summaries, problems
+        return list(self._summaries(self.storage.ids(), problems)), problems
 
     def delete(self, id: str) -> str:
         """Delete a session and return its full id; raises SessionError if it is open elsewhere."""
         session_id = self.find(id)
         self.storage.delete(session_id)
         return session_id
+
+    def _summaries(self, ids: Iterable[str], problems: list[str]) -> Iterator[SessionSummary]:
+        """The summaries of those with a message; the errors of others are added to `problems`."""
+        for session_id in ids:
+            try:
+                saved = self._read(session_id)
+            except SessionError as error:
+                problems.append(str(error))
+                continue
+            if saved.messages:
+                yield self._summary(session_id, saved)
 
     def _read(self, id: str) -> records.SavedSession:
         return records.parse_session(self.storage.name(id), self.storage.read(id))
