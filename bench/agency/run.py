@@ -19,7 +19,7 @@ from shepherd.events import EventCallback, ignore_events
 from shepherd.messages import Role, ToolSpec
 from shepherd.sampling import Sampling
 from shepherd.session import Session, ToolChoice
-from shepherd.tools.deferred import FindTools, SearchResults, ToolIndex, listed_tools
+from shepherd.tools.deferred import FindTools, SearchResults, listed_tools, search_tools
 from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import ToolRegistry, builtin_tools
@@ -97,7 +97,7 @@ class Forcing(Observer):
             yield prompts
 
     def _tools(self, tools: list[ToolSpec], prompt: str) -> list[ToolSpec]:
-        best = ToolIndex(tools).search(prompt, NARROWED) if self._narrowed else tools
+        best = search_tools(tools, prompt, NARROWED) if self._narrowed else tools
         return best or tools
 
 

@@ -5,11 +5,11 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, cast
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import Field
 
@@ -196,8 +196,7 @@ class FindTools(Tool[FindArguments]):
         if context.runner is None:
             raise ToolError(f"{FIND_TOOLS} works in a conversation only")
         tools = [tool.spec() for tool in context.runner.tools if tool.is_extension]
-        index = await asyncio.to_thread(ToolIndex, tools)
-        matches = await asyncio.to_thread(index.search, arguments.query, MAX_RESULTS)
+        matches = await asyncio.to_thread(search_tools, tools, arguments.query, MAX_RESULTS)
         if not matches:
             return ToolResult(_no_match(tools))
         head = f"{len(matches)} of {pluralize(len(tools), 'tool')}; call one with {USE_TOOL}:"
@@ -283,68 +282,58 @@ _IGNORED = frozenset(
 )
 
 
-class ToolIndex(Struct):
-    """The words of tools; it is built for one search, because tools come and go."""
+def search_tools(tools: Sequence[ToolSpec], query: str, limit: int) -> list[ToolSpec]:
+    """The best tools, best first; a tool that the query names comes first."""
+    documents = [_document(tool) for tool in tools]
+    weights = _weights(query, documents)
+    mean_length = sum(document.total() for document in documents) / max(1, len(documents))
+    query_words = query.casefold().split()
+    scores: dict[int, float] = {}
+    for i, document in enumerate(documents):
+        scores[i] = _score(document, weights, document.total() / max(1.0, mean_length))
+        if tools[i].name.casefold() in query_words:
+            scores[i] += 100  # far more than the words of a usual query score
+    best = max(scores.values(), default=0)
+    ranked = sorted(scores, key=lambda i: (-scores[i], i))
+    kept = [i for i in ranked if scores[i] > 0 and scores[i] >= MIN_COVERAGE * best]
+    return [tools[i] for i in kept[:limit]]
 
-    tools: Sequence[ToolSpec]
-    _documents: list[Counter[str]] = field(default_factory=list[Counter[str]])
-    _tools_with_word: Counter[str] = field(default_factory=Counter[str])
-    _mean_length: float = 1.0
 
-    def __post_init__(self) -> None:
-        """Count the words of each tool, and the tools that have each word."""
-        self._documents = [_document(tool) for tool in self.tools]
-        for document in self._documents:
-            self._tools_with_word.update(document.keys())
-        if self._documents:
-            length = sum(document.total() for document in self._documents)
-            self._mean_length = max(1.0, length / len(self._documents))
+def _weights(query: str, documents: Sequence[Counter[str]]) -> dict[str, float]:
+    """The query's words, each with its weight: the fewer tools have it, the more it tells.
 
-    def search(self, query: str, limit: int) -> list[ToolSpec]:
-        """The best tools, best first; a tool that the query names comes first."""
-        stems_of_query = dict.fromkeys(term for term in stems(query) if term not in _IGNORED)
-        terms = [self._nearest(term) for term in stems_of_query]
-        query_words = query.casefold().split()
-        scores: dict[int, float] = {}
-        for i, document in enumerate(self._documents):
-            scores[i] = self._score(document, terms)
-            if self.tools[i].name.casefold() in query_words:
-                scores[i] += 100  # far more than the words of a usual query score
-        best = max(scores.values(), default=0)
-        ranked = sorted(scores, key=lambda i: (-scores[i], i))
-        kept = [i for i in ranked if scores[i] > 0 and scores[i] >= MIN_COVERAGE * best]
-        return [self.tools[i] for i in kept[:limit]]
+    This is the IDF of BM25. A word that no tool has becomes the most similar one.
+    """
+    tools_with_word = Counter(word for document in documents for word in document)
+    weights: dict[str, float] = {}
+    for term in stems(query):
+        if term in _IGNORED:
+            continue
+        similar = [term] if term in tools_with_word else _similar(term, tools_with_word, limit=1)
+        for word in similar:
+            count = tools_with_word[word]
+            weights[word] = math.log(1 + (len(documents) - count + 0.5) / (count + 0.5))
+    return weights
 
-    def _nearest(self, term: str) -> str:
-        """A word of the query; one that no tool has becomes the most similar one."""
-        if term in self._tools_with_word:
-            return term
-        return next(iter(_similar(term, self._tools_with_word, limit=1)), term)
 
-    def _score(self, document: Counter[str], terms: Iterable[str]) -> float:
-        """How well the words of a tool match, by the formula of BM25.
+def _score(document: Counter[str], weights: Mapping[str, float], length: float) -> float:
+    """How well the words of a tool match, by the formula of BM25.
 
-        A word counts less each time it is repeated, and in a tool with many words.
-        """
-        length_factor = 1 - LENGTH_SHARE + LENGTH_SHARE * document.total() / self._mean_length
-        score = 0.0
-        for term in terms:
-            count = document[term]
-            repeated = count * (SATURATION + 1) / (count + SATURATION * length_factor)
-            score += self._rarity(term) * repeated
-        return score
-
-    def _rarity(self, term: str) -> float:
-        """The weight of a word: the fewer tools have it, the more it tells (BM25's IDF)."""
-        number, having = len(self._documents), self._tools_with_word[term]
-        return math.log(1 + (number - having + 0.5) / (having + 0.5))
+    A word counts less each time it is repeated, and in a tool with many words; `length` is their
+    number as a multiple of the mean.
+    """
+    saturation = SATURATION * (1 - LENGTH_SHARE + LENGTH_SHARE * length)
+    return sum(
+        weight * document[word] * (SATURATION + 1) / (document[word] + saturation)
+        for word, weight in weights.items()
+    )
 
 
 def nearest_names(name: str, names: Iterable[str], limit: int = 3) -> list[str]:
     """The names that are most similar to a wrong one: by letters, then by words."""
     name, known = name[:MAX_NAME], list(names)
     similar = _similar(name, known, limit)
-    by_words = ToolIndex([ToolSpec(other, "") for other in known]).search(name, limit)
+    by_words = search_tools([ToolSpec(other, "") for other in known], name, limit)
     return list(dict.fromkeys([*similar, *(tool.name for tool in by_words)]))[:limit]
 
 

@@ -16,10 +16,10 @@ from shepherd.tools.deferred import (
     USE_TOOL,
     FindTools,
     SearchResults,
-    ToolIndex,
     call_signature,
     listed_tools,
     open_call,
+    search_tools,
 )
 from shepherd.tools.files.edit import WriteFile
 from shepherd.tools.files.read import ReadFile
@@ -54,23 +54,22 @@ def specs() -> list[ToolSpec]:
     ],
 )
 def test_a_search_finds_the_tool(specs: list[ToolSpec], query: str, best: str) -> None:
-    assert ToolIndex(specs).search(query, 5)[0].name == best
+    assert search_tools(specs, query, 5)[0].name == best
 
 
 def test_each_tool_is_found_by_its_own_words(specs: list[ToolSpec]) -> None:
-    index = ToolIndex(specs)
     missed = [
         spec.name
         for spec in specs[::7]
-        if index.search(spec.description.partition(" for ")[0], 1)[0].name != spec.name
+        if search_tools(specs, spec.description.partition(" for ")[0], 1)[0].name != spec.name
     ]
     assert missed == []
 
 
 @pytest.mark.parametrize("query", ["", "?!", "the of", "zzz qqq"])
 def test_a_query_without_a_known_word_finds_nothing(specs: list[ToolSpec], query: str) -> None:
-    assert ToolIndex(specs).search(query, 5) == []
-    assert ToolIndex([]).search(query, 5) == []
+    assert search_tools(specs, query, 5) == []
+    assert search_tools([], query, 5) == []
 
 
 def test_a_signature_is_short_and_complete() -> None:
