@@ -188,7 +188,7 @@ class CallRounds:
     def fill(
         self, calls: tuple[ToolCall, ...], text: str = INTERRUPTED, *, send: bool = False
     ) -> None:
-        """Give calls that did not run a result."""
+        """Give calls that did not run a result; `send` also sends it to the frontend."""
         for message in (Message.tool(call, text) for call in calls):
             self._add_result(message)
             if send:

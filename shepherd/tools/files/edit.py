@@ -215,6 +215,7 @@ class WriteFile(Tool[WriteArguments]):
 
 
 def _write_target(arguments: WriteArguments, context: ToolContext) -> Path:
+    """The resolved path; raises PlaceError for one that names a directory."""
     path = resolve_path(arguments.path, context.cwd)
     if arguments.path.endswith("/"):  # resolving drops it, and a file `dir` would be written
         raise PlaceError(f"is a directory: {arguments.path}")
@@ -229,6 +230,7 @@ def _write_diff(files: access.FileAccess, path: Path, arguments: WriteArguments)
 
 
 def _write(files: access.FileAccess, path: Path, arguments: WriteArguments) -> ToolResult:
+    """Write the file; the user sees the difference from the old one."""
     data = arguments.content.encode()
     display = _write_diff(files, path, arguments)  # needs the old file, which is about to go
     with opening.file_errors(arguments.path):

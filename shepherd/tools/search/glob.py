@@ -95,6 +95,7 @@ def find_names(
 
 
 def _matches(tree: Tree, pattern: str, files: FileAccess, stopped: Stopped) -> list[str]:
+    """The matching paths in the tree; those of directories end with a slash."""
     only_directories = pattern.endswith("/")
     return [
         entry.path + ("/" if entry.is_dir else "")

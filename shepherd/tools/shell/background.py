@@ -261,6 +261,7 @@ class CommandLog:
             path.unlink()
 
     def _read_bytes(self, begin: int, size: int) -> bytes:
+        """The bytes from a position of the log on; the file begins at the position `self.begin`."""
         if self._file is None:
             return b""
         try:

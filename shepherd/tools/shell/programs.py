@@ -299,6 +299,7 @@ def runs_code(words: Sequence[str]) -> bool:
     """Whether the words may contain the text of a program, in which file names may be hidden."""
     if any(_name(word) in _SHELLS or word == "eval" for word in words):
         return True
+    # a program stands behind an option, but awk's is a word of its own
     return any(_name(w) in _CODE for w in words) and (
         _name(words[0]) in ("awk", "gawk") or any(w[:2] in _CODE_OPTIONS for w in words)
     )
