@@ -139,10 +139,11 @@ class CallRounds:
         without_result = [*calls, *later]
         running: list[asyncio.Task[ToolResult]] = []
         try:
-            room = await result_bytes(self.session, self.backend)
-            if room is not None and len(calls) > WHOLE_SHARES:
-                room = room * WHOLE_SHARES // len(calls)
-            running = [asyncio.ensure_future(self._run_call(call, room)) for call in calls]
+            max_bytes = await result_bytes(self.session, self.backend)
+            # the results of many calls together must not fill the context
+            if max_bytes is not None and len(calls) > WHOLE_SHARES:
+                max_bytes = max_bytes * WHOLE_SHARES // len(calls)
+            running = [asyncio.ensure_future(self._run_call(call, max_bytes)) for call in calls]
             for call, task in zip(calls, running, strict=True):
                 message = await self._message(call, await task)
                 self._add_result(message)
@@ -157,7 +158,7 @@ class CallRounds:
             await end_tasks(*(task for task in running if not task.done()))
         return None
 
-    async def _run_call(self, call: ToolCall, room: int | None) -> ToolResult:
+    async def _run_call(self, call: ToolCall, max_bytes: int | None) -> ToolResult:
         """The result of a call, whose events carry its id."""
 
         def send(event: Event) -> bool:
@@ -165,7 +166,7 @@ class CallRounds:
                 event = replace(event, id=call.id)
             return self.stream.send(event)
 
-        return await self.tools.run(call, room, send)
+        return await self.tools.run(call, max_bytes, send)
 
     async def _message(self, call: ToolCall, result: ToolResult) -> Message:
         """The result as the model reads it: with a reminder, and cut to what its context holds."""

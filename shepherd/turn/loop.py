@@ -99,10 +99,13 @@ class _Turn:
 
     async def _begin(self, prompt: Message) -> bool:
         """Add the prompt and what goes with it; False if the callback cancels."""
-        additions = self.session.additions
-        for message in () if additions is None else await additions.before_prompt():
-            self.session.add(message)
-        self.session.add(prompt if additions is None else await additions.opening(prompt))
+        opening = prompt
+        if self.session.additions is not None:
+            for message in await self.session.additions.before_prompt():
+                self.session.add(message)
+            opening = await self.session.additions.opening(prompt)
+        self.session.add(opening)
+        # users see what they wrote, without what was added to it
         return self.stream.send(events.UserPrompt(prompt.plain_text))
 
     async def _rounds(self) -> TurnOutcome:
