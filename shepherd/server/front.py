@@ -211,5 +211,5 @@ def _describe(span: Span, record: RequestRecord, path: object) -> None:
             gen_ai__usage__input_tokens=record.prompt_tokens,
             gen_ai__usage__output_tokens=record.completion_tokens,
         )
-    if record.status >= HUNG_UP:
+    if record.status >= HUNG_UP:  # the server has failed, or the client did not wait
         span.fail(str(record.status))

@@ -84,6 +84,7 @@ def describe(api: FastAPI, errors: ErrorShapes, *, needs_keys: bool) -> JsonObje
             schema = references[model, "validation"]
             content = {"application/json": {"schema": schema}}
             paths[path][method]["requestBody"] = {"required": True, "content": content}
+            # a field says it, or the path: Google's clients ask for `:streamGenerateContent`
             if "stream" in model.model_fields or "stream" in path:
                 _add_stream(paths[path][method], path)
     for path, operations in paths.items():

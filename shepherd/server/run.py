@@ -113,7 +113,7 @@ async def models_service(
         app = create_app(models, settings, keys, offer, lifecycle, host.traces)
         service = Service(app, load)
         if offer.agent is not None and offer.agent.approvals is not None:
-            # a turn that waits for an answer of the user would never end
+            # turns that wait for an approval would hold up the end
             service = replace(service, drain=offer.agent.approvals.close)
         yield service
     finally:

@@ -201,7 +201,7 @@ def server_agent(
         limits=limits,
         show=section.show_tool_calls,
         approvals=approvals,
-        max_tasks=max(1, config.tools.tasks),
+        max_tasks=max(1, config.tools.tasks),  # with 0, tasks are not offered at all
     )
 
 

@@ -61,7 +61,7 @@ class SlidingWindow:
         self.add(amount, now)
 
     def add(self, amount: int, now: float) -> None:
-        """Count an amount."""
+        """Count an amount in the newest part of the period."""
         self._expire(now)
         slot = int(self._latest_time // self._slot_seconds)  # one number for each part of time
         if self._used_by_slot and self._used_by_slot[-1][0] >= slot:

@@ -154,9 +154,9 @@ def _needs_no_model(method: str, path: str) -> bool:
 
 
 def _is_work(method: str, path: str) -> bool:
-    """Whether a request is refused during a drain.
+    """Whether a drain refuses the request.
 
-    Not what steers the server, and not what running requests need, to end or to go on.
+    It lets pass what steers the server, and what running requests need to go on or to end.
     """
     if method in ("GET", "OPTIONS", "DELETE"):
         return False

@@ -120,7 +120,7 @@ _current_traces: ContextVar[Traces | None] = ContextVar("traces", default=None)
 
 @contextmanager
 def span(name: str, **attributes: str) -> Generator[Span]:
-    """A span below that of the request, if requests are traced."""
+    """A span below that of the request, if requests are traced; `__` in a name is a dot."""
     traces = _current_traces.get()
     if traces is None:
         yield NO_SPAN
