@@ -64,6 +64,7 @@ class AcceptanceStore:
         self._change(proposal.digest, None)
 
     def _change(self, digest: str, description: str | None) -> None:
+        """Write the file with this description of the digest, or without it for None."""
         try:
             with exclusive(self.path):
                 accepted = {k: v for k, v in self._load().accepted.items() if k != digest}
@@ -74,6 +75,7 @@ class AcceptanceStore:
             raise ConfigError(f"{self.path}: can't be written: {error}") from error
 
     def _load(self) -> _Accepted:
+        """The file's content; a file that others could have written is refused."""
         try:
             if self.path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
                 raise ConfigError(

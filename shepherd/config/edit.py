@@ -27,9 +27,9 @@ def set_value(path: Path, key: str, value: object) -> str:
 
     def change(document: Document) -> None:
         table = _table(document, section)
-        kept = next((n for n in names if n in table), names[0])
+        kept = next((n for n in names if n in table), names[0])  # the name that the file uses
         table[kept] = value
-        for name in set(names) - {kept}:
+        for name in set(names) - {kept}:  # two names of one setting would be an error
             table.pop(name, None)
 
     return _edit(path, change)
@@ -114,6 +114,7 @@ def _edit(path: Path, change: Callable[[Document], None]) -> str:
 
 
 def _parse(path: Path) -> tomlkit.TOMLDocument:
+    """The document of a file, with its comments; an empty one if there is no file."""
     try:
         return tomlkit.parse(read_text(path, MAX_FILE_BYTES))
     except FileNotFoundError:
@@ -123,6 +124,7 @@ def _parse(path: Path) -> tomlkit.TOMLDocument:
 
 
 def _table(document: Document, section: str) -> Document:
+    """The table of a section, which is made if it is missing."""
     if section not in document:
         document[section] = tomlkit.table()
     table = document[section]

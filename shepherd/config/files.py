@@ -78,6 +78,7 @@ def remove_leftovers(directory: int, name: str) -> None:
 
 
 def _remove_unlocked(directory: int, name: str) -> None:
+    """Delete a temporary file; raises OSError if its writer is alive."""
     descriptor = os.open(name, _LEFTOVER, dir_fd=directory)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -97,6 +98,7 @@ def _new_file(directory: int, name: str, mode: int) -> tuple[int, str]:
 
 
 def _temporary_name(name: str) -> str:
+    """`.NAME.` and a random token, which `remove_leftovers` recognises."""
     return f"{_stem(name)}.{secrets.token_hex(_TOKEN_BYTES)}"
 
 
@@ -105,8 +107,9 @@ def _stem(name: str) -> str:
 
 
 def _set_attributes(descriptor: int, attributes: Attributes) -> None:
+    """Give an open file its owner, then its mode, which a change of the owner may reduce."""
     if attributes.owner is not None:
-        with contextlib.suppress(PermissionError):
+        with contextlib.suppress(PermissionError):  # only root may give files away
             os.fchown(descriptor, *attributes.owner)
     if attributes.mode is not None:
         os.fchmod(descriptor, attributes.mode)
@@ -144,7 +147,7 @@ def read_text(path: Path, limit: int) -> str:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         with os.fdopen(descriptor, "rb") as file:
             _check_kind(path, os.fstat(descriptor))
-            data = file.read(limit + 1)
+            data = file.read(limit + 1)  # one byte more tells that it is too long
         if len(data) > limit:
             raise ConfigError(f"{path}: too large for settings: over {limit} bytes")
         return data.decode("utf-8")
@@ -163,6 +166,7 @@ def parse_toml(place: str | Path, text: str) -> dict[str, Any]:
 
 
 def _check_kind(path: Path, status: os.stat_result) -> None:
+    """Raise ConfigError for a pipe, a device or a directory, but not for the null device."""
     if stat.S_ISREG(status.st_mode) or os.path.samestat(status, Path(os.devnull).stat()):
         return
     raise ConfigError(f"{path}: is not a regular file; put one there, or remove it")
@@ -200,12 +204,13 @@ def _lines_before(lines: Sequence[str], path: Sequence[Key]) -> int:
     lacking, having, parses = 0, len(lines), 0
     while having - lacking > 1 and parses < MAX_PARSES:
         middle = (lacking + having) // 2
+        # a cut within a value of several lines is not TOML: then the nearest one that is
         for count in (*range(middle, lacking, -1), *range(middle + 1, having)):
             parsed = _parse("\n".join(lines[:count]))
             parses += 1
             if parsed is not None or parses >= MAX_PARSES:
                 break
-        else:
+        else:  # no cut between the two is TOML: the statement is one value of all these lines
             break
         if parsed is not None and _contains(parsed, path):
             having = count
@@ -215,12 +220,14 @@ def _lines_before(lines: Sequence[str], path: Sequence[Key]) -> int:
 
 
 def _first_statement(lines: Sequence[str], start: int) -> int:
+    """The index of the first line from `start` on that is no comment and not empty."""
     while start < len(lines) - 1 and lines[start].strip()[:1] in ("", "#"):
         start += 1
     return start
 
 
 def _parse(text: str) -> dict[str, Any] | None:
+    """The data of a text; None if it is not TOML."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -228,6 +235,7 @@ def _parse(text: str) -> dict[str, Any] | None:
 
 
 def _contains(data: object, path: Sequence[Key]) -> bool:
+    """Whether there is a value at `path`: keys of tables, and places in arrays."""
     for key in path:
         if isinstance(data, dict) and key in data:
             data = cast(dict[Key, object], data)[key]

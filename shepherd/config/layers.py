@@ -46,7 +46,7 @@ class Layer(Struct, frozen=True):
         if self.path is not None:
             return f"{self.path}:{line_of(self.text, location)}"
         key = ".".join(str(part) for part in location[:2])
-        source = self.sources.get(key)
+        source = self.sources.get(key)  # None for a key that the layer does not know
         return source.origin if source and source.origin else str(self.name)
 
 
@@ -67,7 +67,7 @@ def parse_file_layer(name: LayerName, path: Path, text: str) -> Layer:
     data = parse_toml(path, text)
     bare = Layer(name, path=path, text=text)  # enough to find the line of an error
     values = _canonical(bare, {k: cast(Table, t) for k, t in data.items() if isinstance(t, dict)})
-    _check(bare, data)
+    _check(bare, data)  # the whole data, because values outside of sections are errors
     source = Source(name, path=path)
     return Layer(name, values, dict.fromkeys(values, source), path, text)
 
@@ -115,6 +115,7 @@ def nested(values: Mapping[str, object]) -> dict[str, Table]:
 
 
 def _checked(layer: Layer) -> Layer:
+    """The layer; raises ConfigError if one of its values is wrong by itself."""
     _check(layer, nested(layer.values))
     return layer
 
@@ -165,6 +166,7 @@ def describe(problem: ErrorDetails) -> str:
 
 
 def _unknown(location: tuple[str | int, ...], value: object) -> str:
+    """The sentence for a key that does not exist; a table is taken for a section."""
     key = ".".join(str(part) for part in location)
     if len(location) > 1:
         return unknown_key(key)
@@ -179,7 +181,7 @@ def _field_at(location: tuple[str | int, ...]) -> FieldInfo | None:
     kind: type[BaseModel] = Config
     field: FieldInfo | None = None
     for part in location:
-        if isinstance(part, int):
+        if isinstance(part, int):  # an item of the list: its class is known already
             continue
         field = kind.model_fields.get(part) or _by_alias(kind, part)
         if field is None:

@@ -56,13 +56,17 @@ def load_config(
 def _project_layer(
     cwd: Path, paths: Paths, below: Mapping[str, object]
 ) -> tuple[Layer, tuple[str, ...]]:
+    """What a project's file may set, and warnings of the rest; `below` are the user's values."""
     path = project_file(cwd)
-    if path is None or path == paths.user_file:
+    if (
+        path is None or path == paths.user_file
+    ):  # in its directory, the user's own file is no project's
         return Layer(LayerName.PROJECT), ()
     return admit(read_file_layer(LayerName.PROJECT, path), below)
 
 
 def _merged(layers: Sequence[Layer], provenance: Provenance) -> Config:
+    """The settings of all layers; raises ConfigError for values that exclude each other."""
     values = {key: value for layer in layers for key, value in layer.values.items()}
     try:
         return Config.model_validate(nested(values), context=provenance)
@@ -75,7 +79,8 @@ def _merged(layers: Sequence[Layer], provenance: Provenance) -> Config:
 
 def _places(section: str, sources: Mapping[str, Source]) -> str:
     """`FILE, VARIABLE: `: all places that set values of a section."""
-    places = {str(s): None for key, s in sources.items() if key.startswith(f"{section}.")}
+    of_section = (s for key, s in sources.items() if key.startswith(f"{section}."))
+    places = dict.fromkeys(map(str, of_section))  # each once, in their order
     return f"{', '.join(places)}: " if places else ""
 
 
@@ -113,7 +118,7 @@ def _show_section(config: Config, name: str) -> str:
         value = config.value(f"{name}.{key}")
         source = _place(config.source(f"{name}.{key}"), (name, key))
         text = f"{key} = {show_value(value)}"
-        if value is None:
+        if value is None:  # unset: what holds instead is a comment
             text = f"# {key} = {show_value(default_of(name, key))}".rstrip()
             if name == "sampling":
                 source += ", unless the model's file says otherwise"
@@ -124,6 +129,7 @@ def _show_section(config: Config, name: str) -> str:
 
 
 def _place(source: Source, location: tuple[str, str]) -> str:
+    """`FILE:LINE`, a variable, `command line` or `default`."""
     if source.path is None:
         return str(source)
     text = source.path.read_text(encoding="utf-8")
@@ -131,5 +137,6 @@ def _place(source: Source, location: tuple[str, str]) -> str:
 
 
 def _short(path: Path) -> str:
+    """The path with `~` for the home directory."""
     home = os.environ.get("HOME", "")
     return str(path).replace(home, "~", 1) if home and path.is_relative_to(home) else str(path)

@@ -85,6 +85,7 @@ class ModelDatabase(Struct, frozen=True):
         names = (model.lower(), model.lower().rpartition("/")[2])
         for source, entries in self.layers:
             matching = [entry for entry in entries if _exactness(entry, names)]
+            # the longest pattern comes last, and so overrides the others
             for entry in sorted(matching, key=lambda entry: _exactness(entry, names)):
                 entry_values = entry.model_dump(exclude_defaults=True)
                 del entry_values["match"]
@@ -101,6 +102,7 @@ def _exactness(entry: ModelEntry, names: Sequence[str]) -> int:
 
 
 def _entries(text: str, name: str) -> list[ModelEntry]:
+    """The entries of a file's text; raises ConfigError with the file's name and line."""
     data = parse_toml(name, text)
     tables: object = data.get("model", [])
     if set(data) - {"model"} or not isinstance(tables, list):
@@ -118,6 +120,7 @@ def _entry(text: str, name: str, index: int, table: object) -> ModelEntry:
 
 
 def _describe(problem: ErrorDetails) -> str:
+    """The sentence for one of pydantic's problems with an entry."""
     key = str(next(iter(problem["loc"]), "model"))
     field = ModelEntry.model_fields.get(key)
     return describe_problem(

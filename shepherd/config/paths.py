@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct
 
@@ -9,6 +10,18 @@ PROJECT_FILE = ".shepherd.toml"
 PROJECT_HOOKS_FILE = ".shepherd/hooks.toml"
 PROJECT_MCP_FILES = (".shepherd/mcp.toml", ".mcp.json")
 """The files with a project's MCP servers; other agents read the second one, too."""
+
+
+class _Place:
+    """A file or directory in one of the four directories of Paths: a property that reads them."""
+
+    def __init__(self, directory: Literal["config", "state", "data", "cache"], name: str) -> None:
+        self._directory = directory
+        self._name = name
+
+    def __get__(self, paths: "Paths", _class: type["Paths"]) -> Path:
+        directory: Path = getattr(paths, self._directory)
+        return directory / self._name
 
 
 class Paths(Struct, frozen=True):
@@ -35,114 +48,68 @@ class Paths(Struct, frozen=True):
             cache=base("XDG_CACHE_HOME", ".cache"),
         )
 
-    @property
-    def user_file(self) -> Path:
-        return self.config / "config.toml"
+    user_file = _Place("config", "config.toml")
 
-    @property
-    def keys_file(self) -> Path:
-        return self.config / "keys.json"
+    keys_file = _Place("config", "keys.json")
 
-    @property
-    def providers_file(self) -> Path:
-        return self.config / "providers.toml"
+    providers_file = _Place("config", "providers.toml")
 
-    @property
-    def credentials_file(self) -> Path:
-        """Keys of providers, readable only by the user."""
-        return self.config / "credentials.toml"
+    credentials_file = _Place("config", "credentials.toml")
+    """Keys of providers, readable only by the user."""
 
-    @property
-    def models_file(self) -> Path:
-        """The user's facts about models, which override the model database."""
-        return self.config / "models.toml"
+    models_file = _Place("config", "models.toml")
+    """The user's facts about models, which override the model database."""
 
-    @property
-    def mcp_file(self) -> Path:
-        """The user's MCP servers."""
-        return self.config / "mcp.toml"
+    mcp_file = _Place("config", "mcp.toml")
+    """The user's MCP servers."""
 
-    @property
-    def mcp_logs(self) -> Path:
-        """What MCP servers wrote to stderr."""
-        return self.state / "mcp"
+    mcp_logs = _Place("state", "mcp")
+    """What MCP servers wrote to stderr."""
 
-    @property
-    def suggestions_file(self) -> Path:
-        """The models and keys on this machine that were suggested once."""
-        return self.state / "suggested"
+    suggestions_file = _Place("state", "suggested")
+    """The models and keys on this machine that were suggested once."""
 
-    @property
-    def permissions_file(self) -> Path:
-        """The permission rules from the answer "always"."""
-        return self.config / "permissions.toml"
+    permissions_file = _Place("config", "permissions.toml")
+    """The permission rules from the answer "always"."""
 
-    @property
-    def accepted_file(self) -> Path:
-        """The commands of projects that the user accepted."""
-        return self.config / "accepted.json"
+    accepted_file = _Place("config", "accepted.json")
+    """The commands of projects that the user accepted."""
 
-    @property
-    def sessions(self) -> Path:
-        return self.state / "sessions"
+    sessions = _Place("state", "sessions")
 
-    @property
-    def schedule(self) -> Path:
-        """The scheduled prompts, and the logs of their runs."""
-        return self.state / "schedule"
+    schedule = _Place("state", "schedule")
+    """The scheduled prompts, and the logs of their runs."""
 
-    @property
-    def memory_file(self) -> Path:
-        """Messages that were evicted from conversations, and facts."""
-        return self.state / "memory.db"
+    memory_file = _Place("state", "memory.db")
+    """Messages that were evicted from conversations, and facts."""
 
-    @property
-    def undo_file(self) -> Path:
-        """Files as they were before tools changed them."""
-        return self.state / "undo.db"
+    undo_file = _Place("state", "undo.db")
+    """Files as they were before tools changed them."""
 
-    @property
-    def responses_file(self) -> Path:
-        """Responses that clients of the server stored."""
-        return self.state / "responses.db"
+    responses_file = _Place("state", "responses.db")
+    """Responses that clients of the server stored."""
 
-    @property
-    def usage_file(self) -> Path:
-        """What was used with the keys of the server."""
-        return self.state / "usage.db"
+    usage_file = _Place("state", "usage.db")
+    """What was used with the keys of the server."""
 
-    @property
-    def audit_file(self) -> Path:
-        """The tools that clients had the server run."""
-        return self.state / "audit.jsonl"
+    audit_file = _Place("state", "audit.jsonl")
+    """The tools that clients had the server run."""
 
-    @property
-    def signing_key_file(self) -> Path:
-        """The key with which the server signs what its clients send back."""
-        return self.state / "signing.key"
+    signing_key_file = _Place("state", "signing.key")
+    """The key with which the server signs what its clients send back."""
 
-    @property
-    def served(self) -> Path:
-        """The session that `--cliserver` continues, by working directory."""
-        return self.state / "cliserver"
+    served = _Place("state", "cliserver")
+    """The session that `--cliserver` continues, by working directory."""
 
-    @property
-    def history_file(self) -> Path:
-        return self.state / "history"
+    history_file = _Place("state", "history")
 
-    @property
-    def models(self) -> Path:
-        return self.data / "models"
+    models = _Place("data", "models")
 
-    @property
-    def spill(self) -> Path:
-        """The directory for tool output that is too long for a result."""
-        return self.cache / "spill"
+    spill = _Place("cache", "spill")
+    """The directory for tool output that is too long for a result."""
 
-    @property
-    def conversations(self) -> Path:
-        """Saved states of models, so that conversations need not be computed again."""
-        return self.cache / "conversations"
+    conversations = _Place("cache", "conversations")
+    """Saved states of models, so that conversations need not be computed again."""
 
 
 def project_file(cwd: Path) -> Path | None:

@@ -49,6 +49,7 @@ def type_meant(value: object, types: Iterable[str]) -> str:
 
 
 def is_known_type(type: str) -> bool:
+    """Whether Shepherd or an installed plugin has providers of this type."""
     return type in PROVIDER_TYPES or type in plugin_types()
 
 
@@ -230,11 +231,13 @@ def _describe(name: str, problem: ErrorDetails) -> str:
     key = key_of(problem)
     first = str(problem["loc"][0])
     field = Provider.model_fields.get(first)
-    types = (*PROVIDER_TYPES, *plugin_types()) if first == "type" else ()
-    if types:
+    types = (*PROVIDER_TYPES, *plugin_types())
+    if first == "type":
         expectation = "one of " + ", ".join(f'"{word}"' for word in types)
+    elif first == "headers":
+        expectation = "a table of texts"
     else:
-        expectation = "a table of texts" if first == "headers" else expected(field) if field else ""
+        expectation = "" if field is None else expected(field)
     text = describe_problem(
         problem,
         f"{name}.{key}",
@@ -326,4 +329,5 @@ def vendors_with_key(env: Mapping[str, str]) -> list[tuple[Vendor, str]]:
 
 
 def _belongs(host: str, domains: tuple[str, ...]) -> bool:
+    """Whether a host is one of these domains, or below one: `api.x.ai` belongs to `x.ai`."""
     return any(host == domain or host.endswith(f".{domain}") for domain in domains)

@@ -1,6 +1,6 @@
 """All providers of one run: their file, their keys and the facts about their models."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,16 +29,12 @@ class ProviderStore:
         except FileNotFoundError:
             return []
         data = parse_toml(self.path, text)
-        providers = [self._one(text, name, values) for name, values in data.items()]
+        providers = [self._parsed(text, name, values) for name, values in data.items()]
         return sorted(providers, key=lambda p: (p.priority, p.name))
 
     def get(self, name: str) -> Provider:
         """The provider called `name`; raises ConfigError that lists the existing ones."""
-        providers = self.all()
-        result = next((p for p in providers if p.name == name), None)
-        if result is None:
-            raise ConfigError(unknown_provider(name, [p.name for p in providers]))
-        return result
+        return provider_of(self.all(), name)
 
     def save(self, provider: Provider) -> None:
         """Add the provider, or replace the one with its name; comments stay."""
@@ -54,7 +50,8 @@ class ProviderStore:
         remove_table(self.path, name)
         return provider
 
-    def _one(self, text: str, name: str, values: object) -> Provider:
+    def _parsed(self, text: str, name: str, values: object) -> Provider:
+        """The provider of one table in the file, whose `text` tells the lines of errors."""
         try:
             if not isinstance(values, dict):
                 raise ConfigError(f"{name} must be a table: write [{name}] above its settings")
@@ -62,7 +59,15 @@ class ProviderStore:
         except ConfigError as error:
             where = f"{self.path}:{line_of(text, (name,))}"
             problems_text = "\n".join(f"{where}: {line}" for line in str(error).splitlines())
-            raise ConfigError(problems_text) from None
+            raise ConfigError(problems_text) from None  # the cause is in the text
+
+
+def provider_of(providers: Sequence[Provider], name: str) -> Provider:
+    """The provider called `name`; raises ConfigError that lists the existing ones."""
+    for provider in providers:
+        if provider.name == name:
+            return provider
+    raise ConfigError(unknown_provider(name, [provider.name for provider in providers]))
 
 
 def unknown_provider(name: str, names: list[str]) -> str:
@@ -117,11 +122,8 @@ class ProviderBook:
     def pick(self, selector: str) -> Provider:
         """The provider of `NAME` or `NAME/MODEL`, with that model; raises ConfigError."""
         name, _, model = selector.partition("/")
-        providers = self.all()
-        result = next((p for p in providers if p.name == name), None)
-        if result is None:
-            raise ConfigError(unknown_provider(name, [p.name for p in providers]))
-        return result.model_copy(update={"model": model}) if model else result
+        provider = provider_of(self.all(), name)
+        return provider.model_copy(update={"model": model}) if model else provider
 
     def stored(self, name: str) -> Provider:
         """The provider of this name in the user's file; raises ConfigError."""
@@ -138,7 +140,7 @@ class ProviderBook:
         providers = self.all()
         names = [p.name for p in providers]
         name = selector.partition("/")[0]
-        if name not in names:
+        if name not in names:  # also the local model, which is none of them
             return providers
         place = names.index(name)
         return providers[place + 1 :] + providers[:place]

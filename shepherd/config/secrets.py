@@ -7,10 +7,14 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shepherd.config.files import MAX_FILE_BYTES, read_text
 from shepherd.config.provider import Provider, vendor_of
 from shepherd.errors import ConfigError
+
+if TYPE_CHECKING:
+    from keyring.backend import KeyringBackend
 
 SERVICE = "shepherd"
 """The name of Shepherd's keys in the keyring."""
@@ -62,9 +66,11 @@ class Secrets:
         """
         place = provider.api_key
         if place == "file":
-            return self._required(provider, self._stored().get(provider.name, ""), str(self._path))
+            key = self.read(provider.name, place)
+            return self._required(provider, key, str(self._path))
         if place == "keyring":
-            return self._required(provider, _keyring_get(provider.name), "the system's keyring")
+            key = self.read(provider.name, place)
+            return self._required(provider, key, "the system's keyring")
         if place.startswith(ENVIRONMENT):
             variable = place.removeprefix(ENVIRONMENT)
             return self._required(provider, self._env.get(variable, ""), variable)
@@ -72,29 +78,38 @@ class Secrets:
 
     def read(self, name: str, place: str) -> str:
         """The secret stored under `name` in `file` or `keyring`, "" if there is none."""
-        return _keyring_get(name) if place == "keyring" else self._stored().get(name, "")
+        if place != "keyring":
+            self._check_private()
+            return self._stored().get(name, "")
+        with _keyring() as keyring:
+            return keyring.get_password(SERVICE, name) or ""
 
     def has_keyring(self) -> bool:
         """Whether the system has a keyring that answers."""
         try:
-            _keyring_get("probe")
+            self.read("probe", "keyring")  # a system without one refuses any name
         except ConfigError:
             return False
         return True
 
     def delete(self, name: str, place: str) -> None:
         """Delete the secret stored under `name`, if there is one."""
-        if place == "keyring":
-            _keyring_delete(name)
-        else:
+        if place != "keyring":
             self._write(name, None)
+            return
+        with _keyring() as keyring:
+            if keyring.get_password(SERVICE, name) is not None:
+                keyring.delete_password(SERVICE, name)
 
     def store(self, name: str, key: str, place: str) -> None:
         """Store the key of the provider `name` in `file` or `keyring`; raises ConfigError."""
-        if place == "keyring":
-            _keyring_set(name, key)
-        else:
+        if place != "keyring":
             self._write(name, key)
+            return
+        with _keyring():
+            import keyring  # its function has types, the method of a keyring has none
+
+            keyring.set_password(SERVICE, name, key)
 
     def forget(self, provider: Provider) -> None:
         """Delete the provider's stored key, if there is one."""
@@ -102,6 +117,7 @@ class Secrets:
             self.delete(provider.name, provider.api_key)
 
     def _usual(self, provider: Provider) -> Secret:
+        """The key in the first of its vendor's usual variables that is set."""
         vendor = vendor_of(provider)
         for variable in vendor.variables if vendor else ():
             key = self._env.get(variable, "").strip()
@@ -110,6 +126,7 @@ class Secrets:
         return Secret()
 
     def _required(self, provider: Provider, key: str, place: str) -> Secret:
+        """The key that was read at a place; raises ConfigError if it is empty."""
         key = key.strip()
         if not key:
             name = provider.name
@@ -119,9 +136,8 @@ class Secrets:
             )
         return Secret(key, place)
 
-    def _stored(self, *, private: bool = True) -> dict[str, str]:
-        if private:
-            self._check_private()
+    def _stored(self) -> dict[str, str]:
+        """The keys in the file, by the names of their providers."""
         try:
             data = tomllib.loads(read_text(self._path, MAX_FILE_BYTES))
         except FileNotFoundError:
@@ -149,7 +165,7 @@ class Secrets:
         """Set or delete a key; the file is always private afterwards."""
         from shepherd.config.edit import Document, change_document
 
-        self._stored(private=False)
+        self._stored()  # raises an error that does not quote the file, which tomlkit's would
 
         def change(document: Document) -> None:
             document.pop(name, None)
@@ -162,34 +178,14 @@ class Secrets:
         self._path.chmod(0o600)
 
 
-def _keyring_get(name: str) -> str:
-    with _keyring_errors():
-        import keyring
-
-        return keyring.get_password(SERVICE, name) or ""
-
-
-def _keyring_set(name: str, key: str) -> None:
-    with _keyring_errors():
-        import keyring
-
-        keyring.set_password(SERVICE, name, key)
-
-
-def _keyring_delete(name: str) -> None:
-    with _keyring_errors():
-        import keyring
-
-        if keyring.get_password(SERVICE, name) is not None:
-            keyring.delete_password(SERVICE, name)
-
-
 @contextmanager
-def _keyring_errors() -> Generator[None]:
+def _keyring() -> Generator["KeyringBackend"]:
+    """The system's keyring; its errors become ConfigErrors."""
+    import keyring
     from keyring.errors import KeyringError, NoKeyringError
 
     try:
-        yield
+        yield keyring.get_keyring()
     except NoKeyringError:
         raise ConfigError(
             "This system has no usable keyring; keep the key in a file "

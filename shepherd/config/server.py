@@ -202,6 +202,6 @@ def _is_name(value: object) -> bool:
 
 
 def _is_weight(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float):  # True is an int
         return False
     return 0 < value < math.inf

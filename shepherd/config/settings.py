@@ -149,8 +149,10 @@ def aliases(field: FieldInfo) -> list[str]:
 
 def bare_type(field: FieldInfo) -> object:
     """The field's type without `| None`."""
-    present = [a for a in get_args(field.annotation) if a is not NoneType]
-    return present[0] if NoneType in get_args(field.annotation) else field.annotation
+    alternatives = get_args(field.annotation)  # () of a class, `(int, None)` of `int | None`
+    if NoneType not in alternatives:
+        return field.annotation
+    return next(kind for kind in alternatives if kind is not NoneType)
 
 
 def allowed_words(kind: object) -> list[str]:
@@ -164,7 +166,7 @@ def expected(field: FieldInfo) -> str:
     """A description of the field's valid values: `a whole number from 0 to 65535`."""
     kind = bare_type(field)
     low, high = limits(field)
-    if low is not None:
+    if low is not None:  # then there is a highest value, too
         return f"{_kind_in_words(kind)} from {low} to {high}"
     has_length = any(isinstance(rule, MinLen) for rule in field.metadata)
     return "a text that is not empty" if has_length else _kind_in_words(kind)
@@ -177,6 +179,7 @@ def limits(field: FieldInfo) -> tuple[object, object]:
 
 
 def _kind_in_words(kind: object) -> str:
+    """`a whole number`, `one of "auto", "on"`: a type for a user."""
     if words := allowed_words(kind):
         return "one of " + ", ".join(json.dumps(word) for word in words)
     if get_origin(kind) is list:
@@ -206,15 +209,19 @@ def parse_text(key: str, text: str) -> object:
 def parse_bool(text: str) -> bool | str:
     """True or False for a word that means it, else the text."""
     word = text.lower()
-    return word in _TRUE if word in _TRUE + _FALSE else text
+    if word in _TRUE:
+        return True
+    return False if word in _FALSE else text
 
 
 def _toml_value(text: str) -> object:
+    """The value that a text is in TOML, else the text."""
     try:
         parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return text
-    return parsed["value"] if len(parsed) == 1 else text
+    has_more = len(parsed) > 1  # a text of several lines can set further keys
+    return text if has_more else parsed["value"]
 
 
 def unknown_key(key: str) -> str:

@@ -61,7 +61,10 @@ def admit(layer: Layer, below: Mapping[str, object]) -> tuple[Layer, tuple[str, 
     for key, value in layer.values.items():
         reason = _refusal(key, value, below)
         if reason is None:
-            values[key] = _joined(value, below.get(key)) if key in ADDITIVE else value
+            values[key] = value
+            if key in ADDITIVE:
+                own = cast(list[object], below.get(key) or [])
+                values[key] = [*own, *cast(list[object], value)]
             continue
         where = layer.where(tuple(key.split(".")))
         warnings.append(f"{where}: {key} ignored: {reason}; set it in your own settings file")
@@ -70,24 +73,19 @@ def admit(layer: Layer, below: Mapping[str, object]) -> tuple[Layer, tuple[str, 
 
 
 def _refusal(key: str, value: object, below: Mapping[str, object]) -> str | None:
+    """Why a project's file may not set this value; None if it may."""
     if key in UNRESTRICTED | ADDITIVE or key.startswith("sampling."):
         return None
     if key in STRICTNESS:
-        return _looser(STRICTNESS[key], value, below.get(key, _default(key)))
+        field = find_field(key)
+        default = None if field is None else field.default
+        return _looser(STRICTNESS[key], value, below.get(key, default))
     check = _CHECKS.get(key)
     return check(value) if check else "a project's file may not set it"
 
 
-def _default(key: str) -> object:
-    field = find_field(key)
-    return field.default if field else None
-
-
-def _joined(value: object, below: object) -> list[object]:
-    return [*cast(list[object], below or []), *cast(list[object], value)]
-
-
 def _looser(values: Sequence[str], value: object, current: object) -> str | None:
+    """Why `value` may not replace `current`; the strictest of `values` is the last."""
     for mode in (value, current):
         if str(mode) not in values:  # plan mode
             return f'"{mode}" is neither stricter nor looser than the others'
@@ -97,6 +95,7 @@ def _looser(values: Sequence[str], value: object, current: object) -> str | None
 
 
 def _rules(value: object) -> str | None:
+    """Why a project's file may not have these rules of permission; None if it may."""
     rules = cast(list[dict[str, object]], value)
     if all(rule["decision"] != "allow" for rule in rules):
         return None

@@ -71,11 +71,12 @@ class SessionHistory:
 
     async def files_since(self, number: int) -> list[str]:
         """The files that changed since a prompt; [] if none are kept."""
-        return await self._changed(self._position(self._prompt(number)))
+        # a prompt's number is a position like a branch's: that of a message
+        return await self.files_at(self._position(self._prompt(number)))
 
     async def files_at(self, branch: int) -> list[str]:
-        """The files that differ from those at the end of a branch; [] if none are kept."""
-        return await self._changed(branch)
+        """The files that differ from those at a branch's end; [] if none are kept."""
+        return [] if self._keeper is None else await self._keeper.changed_files(branch)
 
     async def rewind(self, number: int, *, files: bool, force: bool = False) -> MoveResult:
         """Go back to just before a prompt, as a new branch; with `files`, these go back too.
@@ -113,15 +114,11 @@ class SessionHistory:
         session.resume_branch(branch)
         return await self._move(number, files=files, force=force, changed=changed)
 
-    async def _changed(self, position: int) -> list[str]:
-        """The files that differ from those at the position; none if no files are kept."""
-        return [] if self._keeper is None else await self._keeper.changed_files(position)
-
     async def _check(self, position: int, *, files: bool, force: bool) -> bool:
         """Whether files differ from those at the position; raises if they can't go there."""
         if files and not force:
             await self.files.check_move(position)
-        return bool(await self._changed(position))
+        return bool(await self.files_at(position))
 
     async def _move(self, position: int, *, files: bool, force: bool, changed: bool) -> MoveResult:
         """Move the files too if `files`; else tell the model if they have `changed` since."""

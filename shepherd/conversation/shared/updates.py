@@ -140,10 +140,8 @@ class UpdateLog:
     `closed` once no more updates can follow.
     """
 
-    def __init__(
-        self, max_updates: int = MAX_UPDATES, max_bytes: int = MAX_BYTES, epoch: str = ""
-    ) -> None:
-        self.epoch = epoch or secrets.token_hex(4)
+    def __init__(self, max_updates: int = MAX_UPDATES, max_bytes: int = MAX_BYTES) -> None:
+        self.epoch = secrets.token_hex(4)
         self.last = 0
         self.closed = False
         self._max_updates = max_updates

@@ -376,23 +376,18 @@ class RuleLayer:
     """
 
     def __init__(self, rules: Iterable[Rule], cwd: Path) -> None:
-        self._rules = list(rules)
+        self.rules = [*rules]
         self._cwd = cwd
         self._relevant: _Relevant = {}
 
-    @property
-    def rules(self) -> list[Rule]:
-        """All rules in order."""
-        return list(self._rules)
-
     def add(self, rule: Rule) -> None:
         """Append a rule."""
-        self._rules = [*self._rules, rule]
+        self.rules = [*self.rules, rule]
         self._relevant = {}
 
     def extended(self, rules: Iterable[Rule]) -> "RuleLayer":
         """A copy with more rules."""
-        return RuleLayer([*self._rules, *rules], self._cwd)
+        return RuleLayer([*self.rules, *rules], self._cwd)
 
     def last(self, tool: str, access: Access) -> Rule | None:
         """The last rule that matches the access."""
@@ -408,7 +403,7 @@ class RuleLayer:
 
     def _find_relevant(self, tool: str, kind: AccessKind) -> Callable[[str], list[Rule]]:
         """A function that returns the rules that may match a target, the last rule first."""
-        rules = [r for r in reversed(self._rules) if applies_to(r, tool, kind, self._cwd)]
+        rules = [r for r in reversed(self.rules) if applies_to(r, tool, kind, self._cwd)]
         if kind in (AccessKind.READ, AccessKind.WRITE):
             is_fixed = all(rule.pattern.startswith(("/", "~/")) for rule in rules)
             cwd = Path("/") if is_fixed else self._cwd  # then all directories share one index

@@ -64,25 +64,20 @@ class PermissionPolicy:
         store: PermissionStore | None = None,
         spill_dir: Path | None = None,
     ) -> None:
-        self._cwd = cwd.resolve()
+        self.cwd = cwd.resolve()
         self._mode_before_plan = ApproveMode.ASK
         self._mode = mode
         self.has_sandbox = False
         self.is_contained = False
         """Whether the rules are asked about a command that runs in the sandbox."""
         self._store = store
-        self._repositories = RepositoryGuard(self._cwd)
+        self._repositories = RepositoryGuard(self.cwd)
         stored = store.load() if store else []
-        self._defaults = match.RuleLayer(defaults.default_rules(), self._cwd)
-        self._edits = match.RuleLayer(_edits(self._cwd), self._cwd)
-        self._own = match.RuleLayer([*_own_output(spill_dir), *user, *stored], self._cwd)
-        self._protected = match.RuleLayer(defaults.protected_rules(), self._cwd)
-        self._project = match.RuleLayer(project, self._cwd)
-
-    @property
-    def cwd(self) -> Path:
-        """The working directory, resolved."""
-        return self._cwd
+        self._defaults = match.RuleLayer(defaults.default_rules(), self.cwd)
+        self._edits = match.RuleLayer(_edits(self.cwd), self.cwd)
+        self._own = match.RuleLayer([*_own_output(spill_dir), *user, *stored], self.cwd)
+        self._protected = match.RuleLayer(defaults.protected_rules(), self.cwd)
+        self._project = match.RuleLayer(project, self.cwd)
 
     @property
     def mode(self) -> ApproveMode:
@@ -118,7 +113,7 @@ class PermissionPolicy:
     def end_session(self) -> None:
         """Remove the rules with the lifetime of a session."""
         lasting = [rule for rule in self._own.rules if rule.lifetime is not Lifetime.SESSION]
-        self._own = match.RuleLayer(lasting, self._cwd)
+        self._own = match.RuleLayer(lasting, self.cwd)
 
     def contained(self) -> "PermissionPolicy":
         """The same rules for a command that runs in the sandbox.
@@ -264,7 +259,7 @@ class PermissionPolicy:
             # a file with another name may be denied under that one
             return bool(links.denied_name(status, read.kind)) or links.may_be_incomplete(status)
 
-        links = tree.HardLinks(self._cwd, is_denied)
+        links = tree.HardLinks(self.cwd, is_denied)
         try:
             denied = tree.first_denied(Path(access.target), access.claim, denies_path)
         except OverflowError as error:
@@ -290,7 +285,7 @@ class PermissionPolicy:
 
     def _linked(self, tool: str, accesses: Sequence[Access], verdict: Verdict) -> Verdict:
         """The verdict, unless a file of the call has another name under which it is denied."""
-        links = tree.HardLinks(self._cwd, partial(self.denies, tool))
+        links = tree.HardLinks(self.cwd, partial(self.denies, tool))
         for access in accesses:
             status = tree.file_status(access)
             if status is None:  # it names no existing file

@@ -1,7 +1,6 @@
 """The access and limits of a boxed command, and the git repository of its directory."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -50,23 +49,21 @@ class Profile(Struct, frozen=True):
     limits: Limits = field(default_factory=Limits)
 
 
-def resource_limits(limits: Limits) -> Iterator[tuple[str, int]]:
-    """Names of RLIMIT_ with their numbers.
+def resource_limits(limits: Limits) -> dict[str, int]:
+    """The names of RLIMIT_ that are bounded, with their numbers.
 
     Memory is counted as DATA: the memory that a process can write to. Address space (AS) also
     counts reserved memory, which is far more than runtimes use.
     """
-    if limits.processes is not None:
-        yield "NPROC", limits.processes
-    if limits.memory is not None:
-        yield "DATA", memory_bound(limits.memory)
-    if limits.file_size is not None:
-        yield "FSIZE", limits.file_size
-    if limits.open_files is not None:
-        yield "NOFILE", limits.open_files
-    if limits.cpu_seconds is not None:
-        yield "CPU", limits.cpu_seconds
-    yield "CORE", 0
+    bounds = {
+        "NPROC": limits.processes,
+        "DATA": None if limits.memory is None else memory_bound(limits.memory),
+        "FSIZE": limits.file_size,
+        "NOFILE": limits.open_files,
+        "CPU": limits.cpu_seconds,
+        "CORE": 0,  # a dump of a command's memory may hold secrets
+    }
+    return {name: bound for name, bound in bounds.items() if bound is not None}
 
 
 def memory_bound(memory: int) -> int:

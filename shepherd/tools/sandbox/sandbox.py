@@ -141,6 +141,4 @@ def problems(finding: Finding) -> str:
     return "; ".join(reasons) or "there is none for this system"
 
 
-@cache
-def _find_box_once() -> Finding:
-    return find_box()
+_find_box_once = cache(find_box)

@@ -52,7 +52,7 @@ class Bubblewrap:
                 "user": os.geteuid(),
                 "group": os.getegid(),
                 "filter": filter_for_this_machine(FilterOptions(network)),
-                "limits": dict(resource_limits(profile.limits)),
+                "limits": resource_limits(profile.limits),
                 "command": list(program.argv),
             }
             starter = prepared.send(payload(orders))

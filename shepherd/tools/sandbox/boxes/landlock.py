@@ -2,7 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from pathlib import Path
@@ -97,38 +97,29 @@ class _Enclosure(ABC):
         options = {"bare": self._bare, "network": profile.network}
         kind = HelperKind(enclose, profile.limits, options)
         with preparation(profile, report, self._helpers, kind) as prepared:
-            prepared.helper.prepare(_surroundings(profile, prepared.private))
-            environment = self._environment(program, profile, prepared.private)
+            surroundings = {
+                "new_root": str(prepared.private.new_root),
+                "shared_memory": SHARED_MEMORY,
+                "processes": profile.limits.processes,
+            }
+            prepared.helper.prepare(surroundings)  # the helper works on while the orders are made
             orders = {
-                **self._orders(profile, prepared.private, environment),
+                **self._orders(program, profile, prepared.private),
                 "command": list(program.argv),
                 "cwd": str(real(profile.cwd)),
-                "limits": dict(resource_limits(profile.limits)),
+                "limits": resource_limits(profile.limits),
                 "pass_fds": program.pass_fds,
-                "environment": environment,
             }
             yield prepared.order(program, orders)
 
     @abstractmethod
-    def _environment(
-        self, program: Program, profile: Profile, private: PrivateFiles
-    ) -> Mapping[str, str]:
-        """The variables of the command."""
-
-    @abstractmethod
     def _orders(
-        self, profile: Profile, private: PrivateFiles, environment: Mapping[str, str]
+        self, program: Program, profile: Profile, private: PrivateFiles
     ) -> dict[str, object]:
-        """The orders that are this box's own; raises ToolError if it can't enforce the profile."""
+        """The orders that are this box's own, with the variables of the command.
 
-
-def _surroundings(profile: Profile, private: PrivateFiles) -> dict[str, object]:
-    """What a helper does before it has its orders; see `Surroundings`."""
-    return {
-        "new_root": str(private.new_root),
-        "shared_memory": SHARED_MEMORY,
-        "processes": profile.limits.processes,
-    }
+        Raises ToolError if the box can't enforce the profile.
+        """
 
 
 class Landlock(_Enclosure):
@@ -137,17 +128,14 @@ class Landlock(_Enclosure):
     name = "landlock"
     _bare = False
 
-    def _environment(
-        self, program: Program, profile: Profile, private: PrivateFiles
-    ) -> Mapping[str, str]:
-        return boxed_environment(program.environment, "/tmp")
-
     def _orders(
-        self, profile: Profile, private: PrivateFiles, environment: Mapping[str, str]
+        self, program: Program, profile: Profile, private: PrivateFiles
     ) -> dict[str, object]:
+        environment = boxed_environment(program.environment, "/tmp")
         visible = layout.mounts(profile, private, environment)
         network = Network.INTERNET if profile.network else Network.OWN
         return {
+            "environment": environment,
             "mounts": [(int(m.kind), str(m.target), str(m.source)) for m in visible],
             "rights": box_rights(visible),
             "filter": filter_for_this_machine(FilterOptions(network)),
@@ -160,30 +148,27 @@ class BareLandlock(_Enclosure):
     name = "landlock-bare"
     _bare = True
 
-    def _environment(
-        self, program: Program, profile: Profile, private: PrivateFiles
-    ) -> Mapping[str, str]:
-        environment = boxed_environment(program.environment, str(private.temp))
-        # without mounts, the real home can't be replaced: HOME names another that links to tools
-        for tool in home_tools(profile):
-            link = private.home / tool.relative_to(profile.home)
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(tool)
-        return {**environment, "HOME": str(private.home)}
-
     def _orders(
-        self, profile: Profile, private: PrivateFiles, environment: Mapping[str, str]
+        self, program: Program, profile: Profile, private: PrivateFiles
     ) -> dict[str, object]:
         abi = native.version()
         if abi < _TRUNCATION:
             raise ToolError("Landlock without namespaces needs Linux 6.2 or newer")
         layout.check_root(real(profile.root))
+        environment = boxed_environment(program.environment, str(private.temp))
+        environment["HOME"] = str(private.home)
+        # without mounts, the real home can't be replaced: HOME names another that links to tools
+        for tool in home_tools(profile):
+            link = private.home / tool.relative_to(profile.home)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(tool)
         visible = layout.visible_mounts(profile, private, environment)
         layout.check_cwd(profile, visible)
         network = Network.INTERNET if profile.network else Network.NONE
         # where Landlock does not confine signals, the filter refuses them
         options = FilterOptions(network, bare=True, signals=abi >= _SIGNALS)
         return {
+            "environment": environment,
             "rights": bare_rights(
                 visible, layout.protected_paths(profile), layout.hidden_paths(profile)
             ),

@@ -121,5 +121,6 @@ def _between(tops: Iterable[Path], paths: Iterable[Path]) -> Iterator[Path]:
 
 def _ulimits(limits: Limits) -> str:
     """The commands of a shell that set the limits; one that can't be set is left out."""
-    known = {n: number for n, number in resource_limits(limits) if n in _ULIMITS}
-    return "".join(f"ulimit -{_ULIMITS[n]} {known[n]} 2>/dev/null; " for n in known)
+    bounds = resource_limits(limits)
+    known = [name for name in bounds if name in _ULIMITS]
+    return "".join(f"ulimit -{_ULIMITS[name]} {bounds[name]} 2>/dev/null; " for name in known)

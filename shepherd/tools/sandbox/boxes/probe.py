@@ -113,11 +113,11 @@ def probe(box: Box) -> Attempt:
     try:
         failures, errors = _attack(box)
     except (ToolError, OSError, subprocess.TimeoutExpired) as error:
-        return Attempt(box.name, ok=False, reason=str(error), advice=_advice(box.name))
+        failures, errors = [str(error)], ""
     if not failures:
         return Attempt(box.name, ok=True)
-    reason = "; ".join([*failures, *([errors[:_MAX_REASON]] if errors else [])])
-    return Attempt(box.name, ok=False, reason=reason, advice=_advice(box.name))
+    reason = "; ".join(filter(None, [*failures, errors[:_MAX_REASON]]))
+    return Attempt(box.name, ok=False, reason=reason, advice=_ADVICE.get(box.name, ""))
 
 
 def _attack(box: Box) -> tuple[list[str], str]:
@@ -158,10 +158,8 @@ def _reached(listener: socket.socket) -> bool:
     return True
 
 
-def _advice(name: str) -> str:
-    """What the user can do so that a box works; "" if there is nothing."""
-    if name == "bubblewrap":
-        return "install bubblewrap (Debian, Ubuntu, Fedora: the package bubblewrap)"
-    if name == "landlock":
-        return "use Linux 5.13 or newer with Landlock enabled (lsm=landlock,…)"
-    return ""
+_ADVICE = {
+    "bubblewrap": "install bubblewrap (Debian, Ubuntu, Fedora: the package bubblewrap)",
+    "landlock": "use Linux 5.13 or newer with Landlock enabled (lsm=landlock,…)",
+}
+"""What the user can do so that a box works, by its name."""

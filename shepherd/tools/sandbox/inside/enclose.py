@@ -9,6 +9,7 @@ from shepherd.tools.sandbox.inside.native import restrict
 from shepherd.tools.sandbox.inside.orders import (
     SETUP_FAILED,
     Orders,
+    Values,
     become,
     close_others,
     receive,
@@ -34,11 +35,8 @@ def enclose(channel: int, *, bare: bool, network: bool) -> None:
         _stop_setup(error)
 
 
-class NestedSteps:
+class NestedSteps(Values):
     """What is still to do in bubblewrap; `user` and `group` are those of the command."""
-
-    def __init__(self, **values: object) -> None:
-        self.__dict__.update(values)
 
     mounts: Mounts
     cwd: str

@@ -17,15 +17,19 @@ _MAX_DESCRIPTORS = 253  # the kernel's maximum number of descriptors in one mess
 _STANDARD = 3
 
 
-class Orders:
-    """The command to run, and its settings; a plain class, because importing dataclasses is slow.
+class Values:
+    """Named values; a plain class, because importing dataclasses is slow."""
+
+    def __init__(self, **values: object) -> None:
+        self.__dict__.update(values)
+
+
+class Orders(Values):
+    """The command to run, and its settings.
 
     Only `enclose` uses more than the command and its environment. `rights` are for Landlock;
     `mounts` are for the namespaces. The command inherits the descriptors `pass_fds`.
     """
-
-    def __init__(self, **values: object) -> None:
-        self.__dict__.update(values)
 
     command: list[str]
     environment: dict[str, str]
@@ -37,11 +41,8 @@ class Orders:
     pass_fds: tuple[int, ...]
 
 
-class Surroundings:
+class Surroundings(Values):
     """The directory in which the root of a command is built, and its limits."""
-
-    def __init__(self, **values: object) -> None:
-        self.__dict__.update(values)
 
     new_root: str
     shared_memory: int
