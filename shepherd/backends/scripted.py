@@ -285,7 +285,7 @@ class ScriptedEmbedder(embedding.Embedder):
         return embedding.Embeddings(vectors, sum(map(len, inputs)))
 
     async def rank(self, query: str, documents: Sequence[str]) -> embedding.Ranking:
-        pairs = self._pairs(embedding.RankingInput(query, documents))
+        pairs = self._words_of_pairs(embedding.RankingInput(query, documents))
         query_words = list(_words((query,)))
         query_vector = _vector(query_words)
         vectors = [_vector(pair[len(query_words) :]) for pair in pairs]  # of the documents alone
@@ -293,12 +293,13 @@ class ScriptedEmbedder(embedding.Embedder):
         return embedding.Ranking(scores, sum(map(len, pairs)))
 
     async def count(self, request: embedding.EmbeddingInput | embedding.RankingInput) -> int:
+        """The words that the model would read; this backend counts a word as a token."""
         if isinstance(request, embedding.RankingInput):
-            return sum(map(len, self._pairs(request)))
+            return sum(map(len, self._words_of_pairs(request)))
         words = [self._words(parts, truncate=request.truncate) for parts in request.inputs]
         return sum(map(len, words))
 
-    def _pairs(self, request: embedding.RankingInput) -> list[list[str]]:
+    def _words_of_pairs(self, request: embedding.RankingInput) -> list[list[str]]:
         """For each document, the words of the query and its own, which a model reads together."""
         return [self._words((request.query, " ", text)) for text in request.documents]
 

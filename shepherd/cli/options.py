@@ -175,6 +175,7 @@ def model_overrides(
     if ephemeral is not None:
         if provider is not None:
             raise UsageError("--backend describes a provider; --provider names another one.")
+        # its model is the one that `--model` names
         return {"model.provider": ephemeral.provider.name}
     return override_model(provider, model)
 

@@ -291,7 +291,7 @@ class ProgressStream:
         self._frame = frame
         self._started = time.perf_counter()
         self._reports: asyncio.Queue[PromptProgress | None] = asyncio.Queue()
-        self._reported_done = -1  # tokens of the last frame, -1 before the first
+        self._last_reported_tokens = -1  # tokens of the last frame, -1 before the first
 
     def listen(self, event: events.Event) -> bool:
         """The callback for the prompt."""
@@ -328,12 +328,12 @@ class ProgressStream:
     def _texts(self, report: PromptProgress) -> list[str]:
         """The frames of a report; before the first, one with what was in memory."""
         texts: list[str] = []
-        if self._reported_done < 0:
+        if self._last_reported_tokens < 0:
             first = PromptProgress(report.total, report.cached, report.cached, report.seconds)
             texts.append(self._frame(first))
-            self._reported_done = report.cached
-        if report.done > self._reported_done:
-            self._reported_done = report.done
+            self._last_reported_tokens = report.cached
+        if report.done > self._last_reported_tokens:
+            self._last_reported_tokens = report.done
             texts.append(self._frame(report))
         return texts
 

@@ -329,13 +329,14 @@ class OllamaAdapter(Adapter):
         return [loaded, on_disk]
 
     def parse_probe(self, request: ApiRequest, body: JsonObject, model: str) -> ModelEntry | None:
+        """What the answer tells of the model: the window in memory, or the stored one and more."""
         if request.path == _LOADED:
             return loaded_window(body, model)
-        abilities, window = json_text.as_texts(body.get("capabilities")), stored_window(body, model)
+        abilities, entry = json_text.as_texts(body.get("capabilities")), stored_window(body, model)
         if not abilities:  # an old server does not name them
-            return window
+            return entry
         return replace(
-            window or ModelEntry(model),
+            entry or ModelEntry(model),
             vision="vision" in abilities,
             thinking="thinking" in abilities,
             tools="tools" in abilities,

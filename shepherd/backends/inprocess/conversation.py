@@ -215,9 +215,10 @@ def adapt(conversation: Conversation, dialect: Dialect) -> Conversation:
 
 
 def with_plain_system(conversation: Conversation) -> Conversation:
-    """The conversation with its later system messages as text of the user.
+    """The conversation with the system messages between its turns as text of the user.
 
-    They join a message of the user beside them, because many templates require turns.
+    They join a message of the user beside them, because many templates require that user and
+    assistant take turns. Images are marks in the texts, so they come along.
     """
     messages: list[Message] = []
     follows_system = False

@@ -175,7 +175,10 @@ class CallMessage(Mode):
         self._held = ""
 
     def feed(self, text: str) -> str:
-        """Collect the body up to a marker that ends it."""
+        """Collect the body up to a marker that ends it.
+
+        Returns the text behind the body, which the next state reads; "" if the body goes on.
+        """
         text = self._held + text
         hit = _BOUNDARY.search(text)
         end = len(text) if hit is None else hit.start

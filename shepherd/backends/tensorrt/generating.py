@@ -151,7 +151,7 @@ def sampling_params(
     `unsupported` names parameters that would be ignored; `ends` end an answer. Raises
     InvalidRequestError with the names of unsupported parameters.
     """
-    _refuse(sampling, unsupported)
+    _refuse_unsupported(sampling, unsupported)
     # Text is decoded here: its own detokenizer would drop special tokens and stop strings.
     result: dict[str, Any] = {"detokenize": False}
     result |= _shape(sampling)
@@ -206,10 +206,11 @@ def _shape(sampling: Sampling) -> dict[str, Any]:
     }
 
 
-def _refuse(sampling: Sampling, unsupported: Mapping[str, str]) -> None:
+def _refuse_unsupported(sampling: Sampling, unsupported: Mapping[str, str]) -> None:
     """Raise InvalidRequestError for a parameter that would not be applied."""
     for name, (what, off_value) in _MISSING.items():
         value = getattr(sampling, name)
+        # any negative number switches top_n_sigma off
         is_off = value is None or value == off_value or (name == "top_n_sigma" and value < 0)
         if not is_off:
             raise _refusal(name, f"TensorRT-LLM has no {what}; set it to {off_value:g}")

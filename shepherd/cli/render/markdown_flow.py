@@ -198,7 +198,7 @@ class MarkdownFlow:
         self._end_text()
         self._separate(LineKind.HEADING)
         style = _HEADING_STYLES.get(len(line.marker), "markdown.h4")
-        self._begin_text(Text(), Text(), style)
+        self._begin_text(first=Text(), rest=Text(), style=style)
         self._add_text(line.content)
 
     def _begin_text(self, first: Text, rest: Text, style: str = "") -> None:
@@ -352,7 +352,7 @@ class MarkdownFlow:
         self._end_text()
         self._separate(LineKind.QUOTE)
         if self._depth >= MAX_DEPTH:
-            self._begin_text(Text(), Text())
+            self._begin_text(first=Text(), rest=Text())
             self._add_text(line.content)
             return
         self._quote = MarkdownFlow(self._theme, self._glyphs, self._depth + 1)

@@ -86,10 +86,11 @@ class Scrollback:
         """Show `text` at the end until the next `write`, as far as the row has room."""
         fitting = self._fitting(self._after_kept_draft(text))
         area = self._area()
+        # above the live area there must be the open row, and one more
         has_room = 0 < area.height < self._output.get_size().rows - 2
         if not has_room or not fitting.strip() or fitting == self._draft:
             return
-        if self._open_row is None:
+        if self._open_row is None:  # a draft stands in an open row: begin an empty one
             self._append("")
             self._open_row = ""
         # a longer draft goes on at the cursor; any other one takes its place
@@ -169,7 +170,8 @@ class Scrollback:
         height = self._area().height
         body, ends_row = text.removesuffix("\n"), text.endswith("\n")
         rows = self._new_rows(body, size.columns)
-        if not height or height + rows + 1 > size.rows:
+        fits_above_area = 0 < height <= size.rows - rows - 1
+        if not fits_above_area:
             # a live area as high as the screen has pushed the open row out of reach
             continues_row = self._open_row is not None and height < size.rows
             self._output.write_raw(BEGIN_UPDATE if height else "")  # until the next redraw
@@ -178,6 +180,7 @@ class Scrollback:
             self._write_at_the_end(body, continues_row=continues_row)
         else:
             self._append_above(body, rows)
+        # what later text of the same row continues
         _, newline, last_line = body.rpartition("\n")
         before = "" if newline else self._open_row or ""
         self._open_row = None if ends_row else before + last_line

@@ -256,7 +256,10 @@ class Reloader(Struct):
         )
 
     def _read(self) -> Config:
-        """The settings of the files; also checks the providers and the keys, which are live."""
+        """The settings of the files; raises for damaged files of providers and of keys, too.
+
+        The server reads those two again at each request, so here only an error matters.
+        """
         config = self.read()
         self.providers.all()
         if self.keys is not None:

@@ -216,8 +216,9 @@ def _offered_tools(request: requests.PromptRequest) -> list[ToolSpec]:
 
 
 def _tool_choice(request: requests.PromptRequest, tools: Iterable[ToolSpec]) -> ToolChoice | None:
-    """The calls that the answer must be, None if the model decides; raises ApiError."""
+    """The calls of which the answer must consist; None if it need not call. Raises ApiError."""
     choice = request.tool_choice
+    # for "none", the session has no tools
     if choice is None or choice.type in ("auto", "none"):
         return None
     offered_names = {tool.name for tool in tools}

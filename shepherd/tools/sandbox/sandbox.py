@@ -100,14 +100,15 @@ class Sandbox:
         self.mode = mode
         self.writable = writable
         self.readable = readable
-        self._find = find or _find_box_once
-        self._finding: Finding | None = Finding(None, ()) if mode is SandboxMode.OFF else None
+        self._find_box = find or _find_box_once
+        nothing_tried = Finding(box=None, tried=())
+        self._finding: Finding | None = nothing_tried if mode is SandboxMode.OFF else None
         self._notices: set[str] = set()
 
     async def find(self) -> Finding:
         """The box that works here; None if the sandbox is off."""
         if self._finding is None:
-            self._finding = await asyncio.to_thread(self._find)
+            self._finding = await asyncio.to_thread(self._find_box)
         return self._finding
 
     async def missing(self) -> str:

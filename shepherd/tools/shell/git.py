@@ -202,7 +202,7 @@ _URL = re.compile(r"(?:https|ssh|git)://[\w.@:/~+-]+|[\w.-]+@[\w.-]+:[\w./~+-]+"
 _OUTSIDE = re.compile(r"[/~]|(?:.*/)?\.\.(?:/|\Z)")
 """Paths outside of the repository; `git diff` compares them as plain files."""
 
-_BESIDE = frozenset({"cd", "pwd", "true", "echo"})
+_HARMLESS_BUILTINS = frozenset({"cd", "pwd", "true", "echo"})
 _READING = frozenset(
     {"status", "log", "diff", "show", "blame", "grep", "describe", "shortlog", "ls-files"}
     | {"ls-tree", "rev-parse", "rev-list", "cat-file", "merge-base", "name-rev", "for-each-ref"}
@@ -296,11 +296,12 @@ def _are_known_operands(name: str, operands: list[str], exists: Callable[[str], 
 def is_git_line(accesses: Sequence[Access]) -> bool:
     """Whether the call is parsed in full and runs only git and harmless builtins of the shell."""
     programs = [_words(access)[:1] for access in accesses if access.kind is AccessKind.SHELL]
+    # what it reads does not matter: the question is whether it may write to the repository
     is_certain = all(
         access.claim is Claim.EXACT or access.kind is AccessKind.READ for access in accesses
     )
     writes = any(access.kind is AccessKind.WRITE for access in accesses)
-    only_git = all(program and program[0] in {"git", *_BESIDE} for program in programs)
+    only_git = all(program and program[0] in {"git", *_HARMLESS_BUILTINS} for program in programs)
     return is_certain and not writes and only_git and ["git"] in programs
 
 

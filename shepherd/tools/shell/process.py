@@ -200,7 +200,7 @@ class _Running:
         """Send a signal, 0 for none; False if there is no such group any more."""
         try:
             os.killpg(self._process.pid, number)
-        except (ProcessLookupError, PermissionError):
+        except (ProcessLookupError, PermissionError):  # macOS refuses a group of ended processes
             return False
         return True
 

@@ -281,9 +281,9 @@ class ResponsesDecoder(stream.Decoder):
 
     def _item_added(self, event: JsonObject) -> Iterator[stream.Delta]:
         """A new item; only a call has something to show at its beginning, its name."""
-        content = as_object(event.get("item"))
-        if content.get("type") == "function_call":
-            yield from self._call(self._item(event), content)
+        new_item = as_object(event.get("item"))
+        if new_item.get("type") == "function_call":
+            yield from self._call(self._item(event), new_item)
 
     def _item_done(self, event: JsonObject) -> Iterator[stream.Delta]:
         yield from self._whole(self._item(event), as_object(event.get("item")))

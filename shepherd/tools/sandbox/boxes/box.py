@@ -74,8 +74,9 @@ class Watch:
         """Record the state before the command."""
         root, home = real(profile.root), real(profile.home)
         paths = [*profile.protected]
-        if home.is_relative_to(root):
+        if home.is_relative_to(root):  # else a command can't write to the home directory
             paths += [home / name for name in HOME_STARTUP]
+        # of a link the place is its own, not its target's
         places = [real(path.parent) / path.name for path in paths]
         self._missing = [place for place in places if not os.path.lexists(place)]
         self._links = {place: place.readlink() for place in places if place.is_symlink()}
@@ -225,7 +226,11 @@ class Preparation(Struct):
 def preparation(
     profile: Profile, report: Report, helpers: Spares, kind: HelperKind
 ) -> Generator[Preparation]:
-    """Private files, a helper in control groups, and a watch on paths that mounts can't protect."""
+    """Private files, a helper in control groups, and a watch on paths that mounts can't protect.
+
+    At the end, changes of those paths are taken back, lost files are reported, and a helper for
+    the next command is started.
+    """
     with ExitStack() as resources:
         resources.callback(helpers.refill, kind)
         private = resources.enter_context(private_files())
