@@ -150,9 +150,9 @@ def as_texts(value: Any) -> list[str]:
 def referenced(root: Any, reference: str) -> Any:
     """The part of a JSON schema that "#/$defs/Point", say, names; None without one.
 
-    Nothing is fetched for a reference to another file.
+    Nothing is fetched for a reference to another file, and names of an `$anchor` are not searched.
     """
-    if not reference.startswith("#"):
+    if reference != "#" and not reference.startswith("#/"):
         return None
     node = root
     for step in reference[1:].split("/")[1:]:

@@ -21,6 +21,11 @@ async def end_tasks(*tasks: asyncio.Task[Any]) -> None:
     """Cancel the running tasks, and wait until all have ended; their results are ignored."""
     for task in tasks:
         task.cancel()
+    if all(task.done() for task in tasks):
+        # A wait, even for nothing, is where a cancellation could cut off the caller's clean-up.
+        for task in tasks:
+            _ = task.cancelled() or task.exception()  # else asyncio reports it as never read
+        return
     await asyncio.gather(*tasks, return_exceptions=True)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.json_text import json_bytes, read_json, strict_json
+from shepherd.json_text import as_object, json_bytes, read_json, referenced, strict_json
 
 LETTERS = st.characters(codec=None, exclude_categories=())  # half letters too
 VALUES = st.recursive(
@@ -96,3 +96,20 @@ def test_what_is_nested_without_end_is_refused() -> None:
 def test_blanks_are_not_written() -> None:
     written = json_bytes({"a": [1, math.pi], "\ud83d": "é"})
     assert written == b'{"a":[1,3.141592653589793],"?":"\xc3\xa9"}'
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        ("#", "the root"),
+        ("#/$defs/Point", "a point"),
+        ("#/$defs/a~1b", "a slash"),
+        ("#/$defs/Missing", None),
+        ("#node", None),  # an anchor: the root instead would make a schema without end
+        ("https://example.com/schema#/$defs/Point", None),
+    ],
+)
+def test_a_reference_names_a_part_of_its_own_schema(reference: str, expected: str | None) -> None:
+    parts = {"Point": {"title": "a point"}, "a/b": {"title": "a slash"}, "N": {"$anchor": "node"}}
+    schema = {"title": "the root", "$defs": parts}
+    assert as_object(referenced(schema, reference)).get("title") == expected

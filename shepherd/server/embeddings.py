@@ -178,9 +178,22 @@ def embeddings_router(context: ServerContext) -> APIRouter:
         The answer is in llama.cpp's shape with `content`, at `/embedding`, and at `/embeddings`
         without a model.
         """
+        has_content = body.input is None  # llama.cpp's name for the inputs
+        field, value = ("content", body.content) if has_content else ("input", body.input)
+        if value is None:
+            raise _missing("input")
+        prompts = prompts_of(_joined_texts(value, field), field, MAX_INPUTS).prompts
+        if any(prompt.images for prompt in prompts):
+            raise unsupported(field, f"{field}: images have no embeddings here")
+        inputs = EmbeddingInput([prompt.parts for prompt in prompts], body.dimensions or 0)
+        result, info = await embedded(context, request, body.model, inputs, field)
         path = request.scope["path"]
         is_llamacpps = path == "/embedding" or (path == "/embeddings" and body.model is None)
-        return await _embeddings(context, request, body, in_llamacpp_shape=is_llamacpps)
+        if has_content or is_llamacpps:
+            write = partial(llamacpp_json, result)
+        else:
+            write = partial(embeddings_json, result, body, body.model or info.id)
+        return Response(await context.bodies.run(write), media_type=_JSON)
 
     return router
 
@@ -209,26 +222,6 @@ def rerank_router(context: ServerContext) -> APIRouter:
         return JsonResponse(rerank_json(result, body, documents, body.model or info.id))
 
     return router
-
-
-async def _embeddings(
-    context: ServerContext, request: Request, body: EmbeddingBody, *, in_llamacpp_shape: bool
-) -> Response:
-    """Make vectors; a request with `content` wants llama.cpp's shape whatever its path is."""
-    field = "content" if body.input is None else "input"
-    value: object = body.content if body.input is None else body.input
-    if value is None:
-        raise _missing("input")
-    prompts = prompts_of(_joined_texts(value, field), field, MAX_INPUTS).prompts
-    if any(prompt.images for prompt in prompts):
-        raise unsupported(field, f"{field}: images have no embeddings here")
-    inputs = EmbeddingInput([prompt.parts for prompt in prompts], body.dimensions or 0)
-    result, info = await embedded(context, request, body.model, inputs, field)
-    if in_llamacpp_shape or body.input is None:
-        write = partial(llamacpp_json, result)
-    else:
-        write = partial(embeddings_json, result, body, body.model or info.id)
-    return Response(await context.bodies.run(write), media_type=_JSON)
 
 
 def _joined_texts(value: object, where: str) -> object:

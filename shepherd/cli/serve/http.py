@@ -233,7 +233,7 @@ class Reloader(Struct):
 
     async def reload(self, pool: ModelPool, tls: ServerTls | None) -> Reloaded:
         """Read and apply the settings; raises ShepherdError, and then nothing has changed."""
-        # all that can fail stands before the first change
+        # what can be checked is checked before the first change
         config = await asyncio.to_thread(self._read)
         new = server_settings(config, insecure=self.settings.insecure)
         if (tls is None) != (new.tls is None):
@@ -258,7 +258,8 @@ class Reloader(Struct):
     def _read(self) -> Config:
         """The settings of the files; raises for damaged files of providers and of keys, too.
 
-        The server reads those two again at each request, so here only an error matters.
+        Those two are read again while the server runs. It would only log a damaged file of
+        providers, and lose its models.
         """
         config = self.read()
         self.providers.all()

@@ -141,6 +141,7 @@ def _origin(model: str, approver: Approver) -> CallOrigin:
     request = approver.request if isinstance(approver, ClientApprover) else None
     if request is None:
         return CallOrigin(path=PATH, model=model)
-    # a client is its key, a line break, and a secret of its own, which the audit must not have
+    # A client is its key, a line break, and a secret of its own, which the audit must not have.
+    # Without keys it is the secret alone, of which this leaves nothing.
     key = request.client.rpartition("\n")[0]
     return CallOrigin(request.id, PATH, key, model)
