@@ -210,7 +210,7 @@ def check_settings(arguments: DeployArguments, config: Config) -> None:
         raise UnsafeAddressError(section.host)
     if section.socket:
         raise ConfigError("Ray's proxy does not listen on Unix sockets; unset server.socket.")
-    tls_files(config)  # raises ConfigError for a certificate without its key
+    tls_files(config)  # raises ConfigError for a key without a certificate
 
 
 def http_options(config: Config, port: int) -> dict[str, Any]:

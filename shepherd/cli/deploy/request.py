@@ -88,8 +88,9 @@ def is_for_all(request: ReplicaRequest) -> bool:
     path = request.path
     if path == METRICS_PATH or path.startswith(f"{ADMIN_PREFIX}/"):
         return True
-    streams = _STREAM in request.plain_scope["query_string"]  # others would wait for its end
-    return _OF_ONE_WORK.fullmatch(path) is not None and not streams
+    if _OF_ONE_WORK.fullmatch(path) is None:
+        return False
+    return _STREAM not in request.plain_scope["query_string"]  # the others would wait for its end
 
 
 def merge_replies(

@@ -109,7 +109,13 @@ def _with_client_calls(hidden: Sequence[Message], answer: Message) -> list[Messa
             elif clients_calls and clients_calls[0].name == call.name:  # in the same order
                 yield replace(call, id=clients_calls.pop(0).id)
 
-    return [replace(message, tool_calls=tuple(kept(message.tool_calls))) for message in hidden]
+    # a message without calls stays the same object: visible answers are told by their identity
+    return [
+        replace(message, tool_calls=tuple(kept(message.tool_calls)))
+        if message.tool_calls
+        else message
+        for message in hidden
+    ]
 
 
 def _size(message: Message) -> int:

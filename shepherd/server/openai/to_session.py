@@ -196,9 +196,9 @@ def _choose_tools(request: ChatRequest) -> tuple[list[ToolSpec], ToolChoice | No
         for wire in request.tools
     )
     single = request.parallel_tool_calls is False
-    kept, tool_choice = choose_tools(request.tool_choice, offered, single=single)
-    if offered and not kept and request.tool_choice != "none":
-        raise invalid("tool_choice", "allowed_tools needs at least one tool")
+    kept, tool_choice = choose_tools(
+        request.tool_choice, offered, single=single, skips_other_types=False
+    )
     return [tool.spec for tool in kept], tool_choice
 
 

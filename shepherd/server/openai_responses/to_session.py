@@ -65,7 +65,9 @@ class Translator(Struct, frozen=True):
         offered = toolset(request.tools, model)
         self._log_left_out(offered)
         single = request.parallel_tool_calls is False
-        tools, tool_choice = choose_tools(request.tool_choice, offered.tools, single=single)
+        tools, tool_choice = choose_tools(
+            request.tool_choice, offered.tools, single=single, skips_other_types=True
+        )
         _check_images(items, model)
         messages = _Messages(self.seal, offered)
         messages.add(items)

@@ -230,7 +230,7 @@ class ModelPool(Models):
     def loaded(self) -> Sequence[LoadedModel]:
         """The models in memory, and the providers that are connected."""
         names = {entry.model.key: entry.info.id for entry in self._catalog.entries.values()}
-        # the default may be a model outside of the catalog; a provider's key is its name
+        # the default may be a model outside of the catalog
         names[self._model.key] = self.default.info.id
         return [
             LoadedModel(names.get(key, key), backend, memory)

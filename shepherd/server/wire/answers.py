@@ -41,8 +41,8 @@ def reasoning_tokens(generation: Generation) -> int:
     if not reasoning:
         return 0
     calls = sum(len(call.name) + len(call.arguments_json) for call in message.tool_calls)
-    share = reasoning / (reasoning + len(message.content) + calls)
-    return round(generation.stats.completion_tokens * share)
+    written = reasoning + len(message.content) + calls
+    return round(generation.stats.completion_tokens * reasoning / written)
 
 
 def token_logprobs(tokens: Sequence[sampling.TokenLogprob]) -> list[messages.JsonObject]:

@@ -133,11 +133,13 @@ _CALLED = ("function", "custom")
 
 
 def choose_tools(
-    choice: object, offered: OfferedTools, *, single: bool
+    choice: object, offered: OfferedTools, *, single: bool, skips_other_types: bool
 ) -> tuple[OfferedTools, ToolChoice | None]:
     """The tools that the model sees, and the calls that the answer must be; raises ApiError.
 
-    `choice` is the field `tool_choice` of a request, and `single` allows at most one call.
+    `choice` is the field `tool_choice` of a request, and `single` allows at most one call. With
+    `skips_other_types`, the request may have offered tools of types that do not run here: such a
+    type is refused as the choice, and skipped among the allowed ones. Else any type is a function.
     """
     if choice in (None, "auto"):
         return offered, None
@@ -148,8 +150,8 @@ def choose_tools(
     if not isinstance(choice, dict):
         raise invalid(_CHOICE, 'must be "none", "auto", "required" or an object with a type')
     fields = cast(JsonObject, choice)
-    kind: object = fields.get("type", "function")  # the usual type may be left out
-    if kind in _CALLED:
+    kind: object = fields.get("type")
+    if kind in _CALLED or not (skips_other_types or kind == "allowed_tools"):
         tool = _named_tool(fields, offered)
         return offered, ToolChoice(tool.spec.name, single=single)
     if kind != "allowed_tools":
@@ -157,7 +159,7 @@ def choose_tools(
         raise unsupported(_CHOICE, message)
     inner: object = fields.get("allowed_tools", fields)  # the Responses API has no inner object
     allowed = cast(JsonObject, inner) if isinstance(inner, dict) else {}
-    kept = _allowed_tools(allowed.get("tools"), offered)
+    kept = _allowed_tools(allowed.get("tools"), offered, skips_other_types=skips_other_types)
     if allowed.get("mode") not in ("auto", "required"):
         raise invalid(_CHOICE, "the mode of allowed_tools must be auto or required")
     return (kept, None) if allowed["mode"] == "auto" else _required(kept, single=single)
@@ -170,18 +172,22 @@ def _required(offered: OfferedTools, *, single: bool) -> tuple[OfferedTools, Too
     return offered, ToolChoice(single=single)
 
 
-def _allowed_tools(named: object, offered: OfferedTools) -> OfferedTools:
+def _allowed_tools(
+    named: object, offered: OfferedTools, *, skips_other_types: bool
+) -> OfferedTools:
     """Those of `offered` that the list in `allowed_tools` names, in the order of `offered`."""
-    if not isinstance(named, list) or len(cast(list[object], named)) > MAX_TOOLS:
+    names = cast(list[object], named) if isinstance(named, list) else None
+    is_empty = not names and not skips_other_types  # else all of its tools may be left out
+    if names is None or is_empty or len(names) > MAX_TOOLS:
         raise invalid(_CHOICE, "allowed_tools needs a list of tools")
     kept: list[OfferedTool] = []
-    for item in cast(list[object], named):
+    for item in names:
         fields = cast(JsonObject, item) if isinstance(item, dict) else {}
         kind: object = fields.get("type")
-        if kind == "namespace" and isinstance(fields.get("name"), str):
-            kept += [tool for tool in offered if tool.namespace == fields["name"]]
-        elif kind in _CALLED or not isinstance(kind, str):  # tools of other types do not run here
+        if not skips_other_types or kind in _CALLED or not isinstance(kind, str):
             kept.append(_named_tool(fields, offered))
+        elif kind == "namespace" and isinstance(fields.get("name"), str):
+            kept += [tool for tool in offered if tool.namespace == fields["name"]]
     return tuple(tool for tool in offered if tool in kept)
 
 
@@ -193,9 +199,12 @@ def _named_tool(fields: JsonObject, offered: Sequence[OfferedTool]) -> OfferedTo
     kind: object = fields.get("type", "function")
     inner: object = fields.get(str(kind), fields)
     named = cast(JsonObject, inner) if isinstance(inner, dict) else {}
+    name = cast(object, named.get("name"))
+    if not isinstance(name, str) or not name:
+        raise invalid(_CHOICE, "a tool needs its name")
     for tool in offered:
-        is_same = tool.name == named.get("name") and tool.custom == (kind == "custom")
+        is_same = tool.name == name and tool.custom == (kind == "custom")
         # without a namespace, the first tool of that name is meant
         if is_same and named.get("namespace") in (None, tool.namespace):
             return tool
-    raise invalid(_CHOICE, f"there is no {kind} tool {str(named.get('name'))[:256]!r}")
+    raise invalid(_CHOICE, f"there is no {kind} tool {name[:256]!r}")

@@ -102,6 +102,13 @@ def test_only_the_allowed_tools_are_offered(*, flat: bool) -> None:
     assert (required.tool_choice.name, required.tool_choice.single) == ("", True)
 
 
+def test_a_choice_of_any_type_names_a_function() -> None:
+    result = session(tools=FUNCTIONS, tool_choice={"type": "tool", "name": "one"})
+
+    assert result.tool_choice is not None
+    assert result.tool_choice.name == "one"
+
+
 WRONG: list[dict[str, Any]] = [
     allowed("none"),
     allowed("else"),
@@ -111,11 +118,13 @@ WRONG: list[dict[str, Any]] = [
     {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "four"}]},
     {"type": "allowed_tools", "mode": "auto", "tools": "one"},
     {"type": "allowed_tools", "allowed_tools": 3},
+    {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "mcp", "server_label": "a"}]},
+    {"type": "function"},
 ]
 
 
 @pytest.mark.parametrize("choice", WRONG)
-def test_allowed_tools_that_make_no_sense_are_refused(server: Scripted, choice: Any) -> None:
+def test_choices_that_make_no_sense_are_refused(server: Scripted, choice: Any) -> None:
     with server.client() as client, pytest.raises(openai.BadRequestError) as caught:
         ask(client, tools=FUNCTIONS, tool_choice=choice)
     assert caught.value.param == "tool_choice"
