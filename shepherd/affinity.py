@@ -7,8 +7,7 @@ from hashlib import blake2b
 from itertools import islice, takewhile
 from typing import Generic, TypeVar, cast
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 BLOCK_CHARACTERS = 1024
 """The maximum of characters that one hash stands for; a part of a prompt begins a new block."""
@@ -114,7 +113,7 @@ def with_response(prefix: Prefix, id: str) -> Prefix:
     """
     block = prefix_of([], [_response_text(id)]).hashes[-1]
     end = prefix.ends[-1] if prefix.ends else 0
-    return replace(prefix, hashes=(*prefix.hashes, block), ends=(*prefix.ends, end))
+    return structs.replace(prefix, hashes=(*prefix.hashes, block), ends=(*prefix.ends, end))
 
 
 def _response_text(id: str) -> str:

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import TypeAlias, cast
 
-from msgspec import Struct
-from msgspec.structs import fields
+from msgspec import Struct, structs
 
 from shepherd.messages import JsonObject, ToolCall
 
@@ -238,7 +237,7 @@ class Stats(Struct, frozen=True):
         return {name: value for name, value in values.items() if value is not None}
 
 
-MEASURES = tuple(f.name for f in fields(Stats) if f.name not in ("provider", "id"))
+MEASURES = tuple(f.name for f in structs.fields(Stats) if f.name not in ("provider", "id"))
 """The names of the measures, without the speeds."""
 
 TextEvent: TypeAlias = Text | Thinking

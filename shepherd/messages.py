@@ -6,8 +6,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from shepherd.images import MEDIA_TYPES, Image
 
@@ -102,7 +101,7 @@ class Message(Struct, frozen=True):
 
     def without_images(self) -> "Message":
         """The message with its images as lines of text."""
-        return replace(self, content=self.plain_text, images=()) if self.images else self
+        return structs.replace(self, content=self.plain_text, images=()) if self.images else self
 
     @classmethod
     def assistant(
@@ -120,7 +119,7 @@ def with_notes(message: Message, notes: Sequence[str]) -> Message:
     if not notes:
         return message
     texts = [_NOTE.format(text=text) for text in notes]
-    return replace(message, content="".join([message.content, *texts]))
+    return structs.replace(message, content="".join([message.content, *texts]))
 
 
 def message_to_json(message: Message) -> JsonObject:

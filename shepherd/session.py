@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from shepherd.images import Image
 from shepherd.messages import JsonObject, Message, ToolSpec
@@ -206,7 +205,7 @@ class Session(Struct):
         """Fill the lists that run parallel to `messages`, of which a caller may have set none."""
         length = len(self.messages)
         if len(self.ledger.counts) < length:
-            self.ledger = replace(self.ledger, counts=_padded(self.ledger.counts, length))
+            self.ledger = structs.replace(self.ledger, counts=_padded(self.ledger.counts, length))
         self.times = _padded(self.times, length)
         if len(self.numbers) < length:
             self.numbers = list(range(length))

@@ -6,18 +6,15 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import PurePath
 from typing import Annotated, Protocol
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 from pydantic import Field
 
+from shepherd import errors, messages
 from shepherd.agents.progress import LastRoundExecutor, Progress, answer_of
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.config.provider import Provider
-from shepherd.errors import ConfigError, ShepherdError, ToolError
-from shepherd.messages import Role, ToolSpec
 from shepherd.session import Session
-from shepherd.tools.access import Access, AccessKind
-from shepherd.tools.deferred import SearchResults
+from shepherd.tools import access, deferred
 from shepherd.tools.tool import AnyTool, Arguments, Tool, ToolContext, ToolResult, Traits
 from shepherd.turn import TurnLimits, run_turn
 
@@ -121,7 +118,7 @@ class Asking(Struct, frozen=True):
     backends: DelegateBackends
     session: Callable[[], Session]
     limits: Callable[[], TurnLimits]
-    offer: Callable[[Iterable[AnyTool], ModelInfo], list[ToolSpec]]
+    offer: Callable[[Iterable[AnyTool], ModelInfo], list[messages.ToolSpec]]
     address: Callable[[str], str]
     sessions: dict[str, Session] = field(default_factory=dict[str, Session])
 
@@ -143,12 +140,12 @@ class AskProvider(Tool[AskArguments]):
         )
         self._asking = asking
 
-    def accesses(self, arguments: AskArguments, context: ToolContext) -> list[Access]:
+    def accesses(self, arguments: AskArguments, context: ToolContext) -> list[access.Access]:
         try:
             address = self._asking.address(self.provider)
-        except ConfigError as error:
-            raise ToolError(str(error)) from error
-        return [Access(AccessKind.NETWORK, address)] if address else []
+        except errors.ConfigError as error:
+            raise errors.ToolError(str(error)) from error
+        return [access.Access(access.AccessKind.NETWORK, address)] if address else []
 
     def preview(self, arguments: AskArguments, context: ToolContext) -> str:
         return arguments.question
@@ -159,26 +156,26 @@ class AskProvider(Tool[AskArguments]):
 
     async def run(self, arguments: AskArguments, context: ToolContext) -> ToolResult:
         if context.runner is None:
-            raise ToolError(f"{self.name} works in a conversation only")
+            raise errors.ToolError(f"{self.name} works in a conversation only")
         try:
             backend = await self._asking.backends.get(self.provider)
-        except ShepherdError as error:
-            raise ToolError(f"{self.provider} can't be asked: {error}") from error
+        except errors.ShepherdError as error:
+            raise errors.ToolError(f"{self.provider} can't be asked: {error}") from error
         caller = f"{self.provider} ({backend.info.id})"
         runner = context.runner.on_behalf_of(caller)
         session = self._session(arguments, context)
         session.tools = self._asking.offer(runner.tools, backend.info)
-        session.deferred = SearchResults(runner.tools)
+        session.deferred = deferred.SearchResults(runner.tools)
         progress = Progress(self.provider, context.on_event)
         limits = self._asking.limits()
-        limits = replace(limits, max_rounds=min(MAX_ROUNDS, limits.max_rounds))
+        limits = structs.replace(limits, max_rounds=min(MAX_ROUNDS, limits.max_rounds))
         tools = LastRoundExecutor(runner, progress, limits.max_rounds)
         try:
             outcome = await run_turn(session, arguments.question, backend, tools, progress, limits)
-        except ShepherdError as error:
-            if session.messages and session.messages[-1].role is Role.USER:
+        except errors.ShepherdError as error:
+            if session.messages and session.messages[-1].role is messages.Role.USER:
                 session.pop_last()  # the next question must not follow one without an answer
-            raise ToolError(f"{caller} failed: {error}") from error
+            raise errors.ToolError(f"{caller} failed: {error}") from error
         return answer_of(caller, session, outcome.finish_reason, progress.error)
 
     def _session(self, arguments: AskArguments, context: ToolContext) -> Session:

@@ -1,10 +1,8 @@
 """The turn of a model that a tool calls: its lines for the user, its last round, its answer."""
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
-from shepherd import events
-from shepherd.messages import INTERRUPTED, Role, ToolCall
+from shepherd import events, messages
 from shepherd.session import Session
 from shepherd.tools.text import one_line
 from shepherd.tools.tool import CallRunner, ToolResult
@@ -19,9 +17,9 @@ CUT = "\n[cut: the answer reached its limit of tokens]"
 def answer_of(caller: str, session: Session, reason: events.FinishReason, error: str) -> ToolResult:
     """The result of a tool whose model has ended its turn for `reason`."""
     if reason is events.FinishReason.CANCELLED:
-        return ToolResult(INTERRUPTED, ok=False)
+        return ToolResult(messages.INTERRUPTED, ok=False)
     last = session.messages[-1]
-    answer = last.content if last.role is Role.ASSISTANT else ""
+    answer = last.content if last.role is messages.Role.ASSISTANT else ""
     reached_limit = reason is events.FinishReason.LENGTH
     if reason is not events.FinishReason.ERROR and answer.strip():
         return ToolResult(answer + CUT if reached_limit else answer)
@@ -54,7 +52,7 @@ class Progress(Struct):
     def __call__(self, event: events.Event) -> bool:
         """Handle an event; False once `on_event` has returned False."""
         match event:
-            case ToolCall():
+            case messages.ToolCall():
                 self.line(f"{event.name} {shorten(event.arguments_json)}")
             case events.ToolResult() if not event.ok:
                 self.line(f"{event.name}: {shorten(event.text)}")
@@ -65,7 +63,7 @@ class Progress(Struct):
             case events.Stats():
                 self.rounds += 1
                 self._said_writing = False
-                self._send(replace(event, provider=self.source or self.label, id=""))
+                self._send(structs.replace(event, provider=self.source or self.label, id=""))
             case events.Text() | events.Thinking():
                 if self.topic is events.Topic.TASK and not self._said_writing:
                     self._said_writing = True
@@ -101,7 +99,7 @@ class LastRoundExecutor(Struct, frozen=True):
 
     async def run(
         self,
-        call: ToolCall,
+        call: messages.ToolCall,
         output_bytes: int | None = None,
         on_event: events.EventCallback = events.ignore_events,
     ) -> ToolResult:
@@ -110,4 +108,4 @@ class LastRoundExecutor(Struct, frozen=True):
         next_is_last = self.progress.rounds == self.max_rounds - 1
         if not next_is_last:
             return result
-        return replace(result, content=f"{result.content}\n{LAST_ROUND}")
+        return structs.replace(result, content=f"{result.content}\n{LAST_ROUND}")

@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from itertools import count
 from typing import Annotated
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 from pydantic import Field
 
 from shepherd import errors, events, messages
@@ -145,7 +144,7 @@ class RunTask(Tool[TaskAtArguments]):
         async with tasks.slots:
             result = await _report(tasks, arguments, context.runner.on_behalf_of(caller), progress)
         text = cap_text(result.content, context.output_bytes, context.spill_dir)
-        return replace(result, content=text)
+        return structs.replace(result, content=text)
 
 
 async def _report(
@@ -160,7 +159,7 @@ async def _report(
         else:
             backend = await tasks.backend()
         limits = tasks.limits()
-        limits = replace(limits, max_rounds=min(MAX_ROUNDS, limits.max_rounds))
+        limits = structs.replace(limits, max_rounds=min(MAX_ROUNDS, limits.max_rounds))
         tools = _OwnTools(runner, progress, limits.max_rounds, tasks.client_tools)
         prompt = PROMPT.format(prompt=arguments.prompt)
         outcome = await run_turn(session, prompt, backend, tools, progress, limits)

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 from msgspec import Struct, field
 
+from shepherd import errors, events, messages
 from shepherd.backends.api.adapter import Adapter, ModelTraits
 from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
 from shepherd.backends.api.backend import ApiBackend
@@ -15,17 +16,13 @@ from shepherd.backends.api.gemini import GeminiAdapter
 from shepherd.backends.api.http.client import ApiClient, ClientOptions, Endpoint
 from shepherd.backends.api.http.retry import RateLimits, RetryPolicy
 from shepherd.backends.api.ollama import OllamaAdapter
-from shepherd.backends.api.openai import dialects
+from shepherd.backends.api.openai import dialects, responses
 from shepherd.backends.api.openai.chat_adapter import OpenAIChatAdapter, ShepherdChatAdapter
-from shepherd.backends.api.openai.responses import OpenAIResponsesAdapter
 from shepherd.backends.api.window import Window, lacks_list, list_models
 from shepherd.backends.base import Backend
 from shepherd.config.provider import PROVIDER_TYPES, Provider, missing_type, vendor_of
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
-from shepherd.errors import AccessError, ConfigError, InvalidRequestError, ShepherdError
-from shepherd.events import ignore_events
-from shepherd.messages import Message
 from shepherd.plugins import Group, PluginError, Plugins
 from shepherd.prices import Price
 from shepherd.session import Session
@@ -83,12 +80,12 @@ async def examine(provider: Provider, book: ProviderBook) -> Examination:
     models = await _models(provider, book, options)
     try:
         backend = await _connect(provider, book, options)
-    except InvalidRequestError as error:
+    except errors.InvalidRequestError as error:
         return Examination(models or (), problem=str(error), listing=models is not None)
     try:
         if models is None:  # nothing has shown yet that the model exists
-            question = Session(messages=[Message.user(QUESTION)])
-            await backend.generate_from_session(question, ignore_events, QUESTION_TOKENS)
+            question = Session(messages=[messages.Message.user(QUESTION)])
+            await backend.generate_from_session(question, events.ignore_events, QUESTION_TOKENS)
     finally:
         await backend.aclose()
     return Examination(models or (), backend.info.id, backend.window, listing=models is not None)
@@ -111,13 +108,13 @@ async def open_extension(provider: Provider, book: ProviderBook, config: Config)
     plugins = Plugins(config.plugins.disabled).of(Group.BACKENDS)
     plugin = next((plugin for plugin in plugins if plugin.name == provider.type), None)
     if plugin is None:
-        raise ConfigError(
+        raise errors.ConfigError(
             missing_type(provider)
             or f"Provider {provider.name}: plugins.disabled names the plugin of its type "
             f"{provider.type}."
         )
     open_backend = cast(OpenBackend, await asyncio.to_thread(plugin.load))
-    with plugin.guarding(ShepherdError):
+    with plugin.guarding(errors.ShepherdError):
         backend = await open_backend(provider, book.key(provider).value)
     if not isinstance(backend, Backend):
         raise PluginError(f"The plugin {plugin} can't be used: it did not return a backend")
@@ -142,7 +139,7 @@ async def _models(
     client = ApiClient(endpoint_of(provider, book), adapter, options)
     try:
         return sorted(entry.id for entry in await list_models(client, adapter))
-    except (InvalidRequestError, AccessError) as error:
+    except (errors.InvalidRequestError, errors.AccessError) as error:
         if not lacks_list(error):  # the key is wrong
             raise
         return None
@@ -177,7 +174,7 @@ def endpoint_of(provider: Provider, book: ProviderBook) -> Endpoint:
     key = book.key(provider).value.strip()
     for what, value in {"API key": key, **provider.headers}.items():
         if not (value.isascii() and value.isprintable()):
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"The {what} of provider {provider.name} has a line break or another character "
                 "that no request can carry: set it anew."
             )
@@ -241,7 +238,7 @@ def adapter_for(type: str, base_url: str = "", dialect: str = "", model: str = "
         return GeminiAdapter()
     if type == "ollama":
         return OllamaAdapter()
-    raise ConfigError(f"Providers of type {type} have no API.")
+    raise errors.ConfigError(f"Providers of type {type} have no API.")
 
 
 def base_url_for(type: str, address: str, adapter: Adapter) -> str:
@@ -252,7 +249,7 @@ def base_url_for(type: str, address: str, adapter: Adapter) -> str:
     another type, and if only the user can know the address.
     """
     if type in ("shepherd", "tensorrt") and not address:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"Providers of type {type} need the address of their server: --base-url "
             "http://HOST:8000/v1"
             + (" (start it with `trtllm-serve MODEL`)" if type == "tensorrt" else "")
@@ -287,7 +284,7 @@ def _without_endpoint(type: str, path: str, url: str) -> str:
             continue
         if api == own_api:
             return path[: match.start()]
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{url} is an endpoint of type {api}, and the provider is of type {type}: correct "
             f"the type, or give the base URL that a server of type {type} has."
         )
@@ -311,6 +308,6 @@ def _openai(type: str, base_url: str, dialect: str, model: str) -> Adapter:
     version = query.get("api-version", [""])[0]  # Azure's
     needs_responses = chosen is dialects.OPENAI and dialects.needs_responses(model)
     if type == "openai-responses" or needs_responses:
-        return OpenAIResponsesAdapter(chosen, version)
+        return responses.OpenAIResponsesAdapter(chosen, version)
     adapter = ShepherdChatAdapter if type == "shepherd" else OpenAIChatAdapter
     return adapter(chosen, version)

@@ -8,8 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import TypeAlias, TypeVar
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from shepherd import errors, events, messages
 from shepherd.backends.base import Backend, BackendStatus, Generation, ModelInfo, Prefilled
@@ -246,7 +245,7 @@ class FallbackBackend(FailoverBackend, Route):
 
     @property
     def info(self) -> ModelInfo:
-        return replace(self._current.info, selector=self._label)
+        return structs.replace(self._current.info, selector=self._label)
 
     @property
     def alive(self) -> bool:

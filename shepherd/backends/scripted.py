@@ -7,8 +7,7 @@ from hashlib import blake2b
 from operator import mul
 from time import perf_counter
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from shepherd import errors, events, messages
 from shepherd.backends import embedding
@@ -83,7 +82,7 @@ class _Playback(Struct):
     def say(self, event: events.TextEvent) -> None:
         """Send a piece of text, up to a stop string or the last token."""
         if not isinstance(event, events.Thinking):  # reasoning has no stop strings
-            event = replace(event, text=self.stop.feed(event.text))
+            event = structs.replace(event, text=self.stop.feed(event.text))
         self._add(event)
 
     def finish_text(self) -> None:
@@ -94,7 +93,7 @@ class _Playback(Struct):
         """Send a piece as far as the limit of tokens allows, and add it to the message."""
         pieces = self.reasoning if isinstance(event, events.Thinking) else self.content
         if self.max_tokens:
-            event = replace(event, text=self._cut(event.text, "".join(pieces)))
+            event = structs.replace(event, text=self._cut(event.text, "".join(pieces)))
         if event.text:
             pieces.append(event.text)
             self.send(event)
@@ -240,7 +239,7 @@ class ScriptedBackend(Backend):
         for event in _events(step):
             for start in range(0, len(event.text), playback.chunk):
                 piece = event.text[start : start + playback.chunk]
-                playback.say(replace(event, text=piece))
+                playback.say(structs.replace(event, text=piece))
                 if playback.ended:
                     return
                 await asyncio.sleep(0)  # other requests play meanwhile

@@ -5,13 +5,11 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from msgspec import Struct
 
-from shepherd.affinity import AffinityRouter, Prefix
+from shepherd import affinity, errors, events
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.client import Contact
 from shepherd.backends.api.http.retry import RetryPolicy, Timing
 from shepherd.backends.base import Backend, Health, UpstreamState
-from shepherd.errors import ShepherdError, UnreachableError
-from shepherd.events import Stats
 
 MAX_BUSY_SECONDS = 60.0
 """A busy upstream gets requests again after this time, whatever it asks for."""
@@ -53,7 +51,7 @@ class Upstream:
         self._policy = policy
         self._timing = timing
         self._when_down = when_down
-        self._last_error: ShepherdError | None = None
+        self._last_error: errors.ShepherdError | None = None
         self._last_health = Health.DOWN
         """As of the last event; `health` knows that a busy one is up again by now."""
         self._failures_in_a_row = 0
@@ -71,7 +69,7 @@ class Upstream:
         return self._last_health
 
     @property
-    def error(self) -> ShepherdError | None:
+    def error(self) -> errors.ShepherdError | None:
         """The last failure, None if it is up."""
         return None if self.health is Health.UP else self._last_error
 
@@ -105,19 +103,19 @@ class Upstream:
         """Note that a request has ended."""
         self.running -= 1
 
-    def succeed(self, stats: Stats) -> None:
+    def succeed(self, stats: events.Stats) -> None:
         """Note an answer."""
         self._prompt_tokens += stats.prompt_tokens
         self._cached_tokens += stats.cached_tokens
         self._failures_in_a_row = 0
         self._note_up()
 
-    def fail(self, error: ShepherdError) -> None:
+    def fail(self, error: errors.ShepherdError) -> None:
         """Note a request without an answer, or with half of one: no others until a check."""
         self._failures += 1
         self._note_down(error)
 
-    def be_busy(self, error: ShepherdError, seconds: float) -> None:
+    def be_busy(self, error: errors.ShepherdError, seconds: float) -> None:
         """Note that it takes no requests for this time."""
         self._failures += 1
         self._last_error, self._last_health = error, Health.BUSY
@@ -146,8 +144,8 @@ class Upstream:
             if self.backend is None:
                 await self.ready()
             elif not await _answers(self.backend):
-                raise UnreachableError(f"{self.url} does not answer.")
-        except ShepherdError as error:
+                raise errors.UnreachableError(f"{self.url} does not answer.")
+        except errors.ShepherdError as error:
             self._note_down(error)
             if self._failures_in_a_row > 1:
                 self._when_down(self.url)
@@ -171,7 +169,7 @@ class Upstream:
         self._request_failed.clear()
         self.retry_at = self._timing.clock()
 
-    def _note_down(self, error: ShepherdError) -> None:
+    def _note_down(self, error: errors.ShepherdError) -> None:
         """Let it get no requests for a pause, which grows with each failure in a row."""
         self._failures_in_a_row += 1
         self._last_error, self._last_health = error, Health.DOWN
@@ -207,7 +205,7 @@ class UpstreamGroup:
     def __init__(
         self,
         upstreams: Sequence[Upstream],
-        router: AffinityRouter[str],
+        router: affinity.AffinityRouter[str],
         timing: Timing,
         retry: RetryPolicy | None = None,
     ) -> None:
@@ -218,7 +216,7 @@ class UpstreamGroup:
         self._router = router
         self._by_url = {upstream.url: upstream for upstream in upstreams}
 
-    def take(self, prefix: Prefix, tried: Collection[Upstream]) -> Upstream:
+    def take(self, prefix: affinity.Prefix, tried: Collection[Upstream]) -> Upstream:
         """The upstream for a prompt, which counts as sent; at least one must be left.
 
         If none of the others is up, the one that may come back first is tried.

@@ -7,8 +7,7 @@ from typing import Any, TypeAlias, cast
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from shepherd.config.files import MAX_FILE_BYTES, exclusive, read_text, write_private
-from shepherd.config.layers import flag_layer, parse_file_layer
+from shepherd.config import files, layers
 from shepherd.config.settings import LayerName, aliases, find_field
 from shepherd.errors import ConfigError
 
@@ -22,7 +21,7 @@ def set_value(path: Path, key: str, value: object) -> str:
     Returns the other errors in the file, "" if there are none. Raises ConfigError, and writes
     nothing, if the value is wrong or the file is not TOML.
     """
-    flag_layer({key: value})
+    layers.flag_layer({key: value})
     section, names = _place(key)
 
     def change(document: Document) -> None:
@@ -67,13 +66,13 @@ def change_document(path: Path, change: Callable[[Document], None]) -> str:
     """
     if path.exists() and not path.is_file():
         raise ConfigError(f"{path}: can't be changed: it is not a regular file")
-    with exclusive(path):
+    with files.exclusive(path):
         parsed = _parse(path)
         before = tomlkit.dumps(parsed)
         change(cast(Document, parsed))
         text = tomlkit.dumps(parsed)
         if text != before:
-            write_private(path, text)
+            files.write_private(path, text)
     return text
 
 
@@ -107,7 +106,7 @@ def _edit(path: Path, change: Callable[[Document], None]) -> str:
     """Change a settings file and return the errors that it has afterwards."""
     text = change_document(path, change)
     try:
-        parse_file_layer(LayerName.USER, path, text)
+        layers.parse_file_layer(LayerName.USER, path, text)
     except ConfigError as error:
         return str(error)
     return ""
@@ -116,7 +115,7 @@ def _edit(path: Path, change: Callable[[Document], None]) -> str:
 def _parse(path: Path) -> tomlkit.TOMLDocument:
     """The document of a file, with its comments; an empty one if there is no file."""
     try:
-        return tomlkit.parse(read_text(path, MAX_FILE_BYTES))
+        return tomlkit.parse(files.read_text(path, files.MAX_FILE_BYTES))
     except FileNotFoundError:
         return tomlkit.document()
     except TOMLKitError as error:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from shepherd import errors, validation
 from shepherd.config.files import MAX_FILE_BYTES, line_of, parse_toml, read_text
 from shepherd.config.settings import (
     Config,
@@ -21,8 +22,6 @@ from shepherd.config.settings import (
     parse_text,
     unknown_key,
 )
-from shepherd.errors import ConfigError
-from shepherd.validation import describe_problem, key_of, nearest
 
 ENVIRONMENT_PREFIX = "SHEPHERD_"
 GPU_LAYERS, GPU_LAYERS_VARIABLE = "llamacpp.gpu_layers", "GGML_N_GPU_LAYERS"
@@ -83,8 +82,8 @@ def environment_layer(env: Mapping[str, str]) -> Layer:
         key = first_name(name.lower().replace("__", ".", 1))
         try:
             values[key] = parse_text(key, text)
-        except ConfigError as error:
-            raise ConfigError(f"{variable}: {error}") from error
+        except errors.ConfigError as error:
+            raise errors.ConfigError(f"{variable}: {error}") from error
         sources[key] = Source(LayerName.ENVIRONMENT, variable)
     return _checked(Layer(LayerName.ENVIRONMENT, values, sources))
 
@@ -129,7 +128,7 @@ def _check(layer: Layer, data: Mapping[str, object]) -> None:
         if problems:
             lines = [f"{layer.where(p['loc'])}: {describe(p)}" for p in problems[:MAX_PROBLEMS]]
             more = [f"and {len(problems) - len(lines)} more"] if len(problems) > len(lines) else []
-            raise ConfigError("\n".join(lines + more)) from error
+            raise errors.ConfigError("\n".join(lines + more)) from error
 
 
 def _between_layers(problem: ErrorDetails) -> bool:
@@ -145,18 +144,18 @@ def _canonical(layer: Layer, data: Mapping[str, Table]) -> dict[str, object]:
         key = first_name(name)
         if key != name and (key in values or key in named):
             where = layer.where(tuple(name.split(".")))
-            raise ConfigError(f"{where}: {name} is another name of {key}; set one of them")
+            raise errors.ConfigError(f"{where}: {name} is another name of {key}; set one of them")
         named[key] = value
     return named
 
 
 def describe(problem: ErrorDetails) -> str:
     """The sentence for one of pydantic's problems with a Config."""
-    location, key = problem["loc"], key_of(problem)
+    location, key = problem["loc"], validation.key_of(problem)
     if len(location) == 1 and problem["type"] not in ("extra_forbidden", "value_error"):
         return f"{key} is a section: write [{key}]"
     field = _field_at(location)
-    return describe_problem(
+    return validation.describe_problem(
         problem,
         key,
         unknown=_unknown(location, problem["input"]),
@@ -171,7 +170,7 @@ def _unknown(location: tuple[str | int, ...], value: object) -> str:
     if len(location) > 1:
         return unknown_key(key)
     if isinstance(value, dict):
-        guess = nearest(key, Config.model_fields)
+        guess = validation.nearest(key, Config.model_fields)
         return f"unknown section [{key}]" + (f"; did you mean [{guess}]?" if guess else "")
     return unknown_key(key) + " (settings belong in a section)"
 

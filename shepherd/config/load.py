@@ -8,6 +8,7 @@ from typing import cast
 
 from pydantic import BaseModel, ValidationError
 
+from shepherd import errors, sampling
 from shepherd.config.files import line_of
 from shepherd.config.layers import (
     Layer,
@@ -22,8 +23,6 @@ from shepherd.config.paths import Paths, project_file
 from shepherd.config.sections import PermissionRule
 from shepherd.config.settings import Config, LayerName, Provenance, Source, section_class
 from shepherd.config.trust import admit
-from shepherd.errors import ConfigError
-from shepherd.sampling import DEFAULT_SAMPLING
 
 RULES = "permissions.rules"
 
@@ -74,7 +73,7 @@ def _merged(layers: Sequence[Layer], provenance: Provenance) -> Config:
         # each layer is valid alone, so these are conflicts between the values of a section
         problems = error.errors(include_url=False)
         lines = [_places(str(p["loc"][0]), provenance.sources) + describe(p) for p in problems]
-        raise ConfigError("\n".join(lines)) from error
+        raise errors.ConfigError("\n".join(lines)) from error
 
 
 def _places(section: str, sources: Mapping[str, Source]) -> str:
@@ -108,7 +107,7 @@ def default_of(section: str, key: str) -> object:
     """The effective value of an unset setting; None if it is not a single value."""
     if section != "sampling":
         return None
-    value = cast(object, getattr(DEFAULT_SAMPLING, key))
+    value = cast(object, getattr(sampling.DEFAULT_SAMPLING, key))
     return list(cast(tuple[object, ...], value)) if isinstance(value, tuple) else value
 
 

@@ -12,11 +12,10 @@ from msgspec import Struct, field
 from pydantic import Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from shepherd import errors, validation
 from shepherd.config.files import MAX_FILE_BYTES, line_of, parse_toml, read_text
 from shepherd.config.section import Section
 from shepherd.config.settings import expected
-from shepherd.errors import ConfigError
-from shepherd.validation import describe_problem, did_you_mean
 
 PACKAGED = "models.toml"
 LIMIT_PARAMETERS = Literal["", "max_tokens", "max_completion_tokens", "max_output_tokens"]
@@ -106,7 +105,7 @@ def _entries(text: str, name: str) -> list[ModelEntry]:
     data = parse_toml(name, text)
     tables: object = data.get("model", [])
     if set(data) - {"model"} or not isinstance(tables, list):
-        raise ConfigError(f"{name}: it holds [[model]] tables and nothing else")
+        raise errors.ConfigError(f"{name}: it holds [[model]] tables and nothing else")
     return [_entry(text, name, i, t) for i, t in enumerate(cast(list[object], tables))]
 
 
@@ -116,16 +115,16 @@ def _entry(text: str, name: str, index: int, table: object) -> ModelEntry:
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         where = f"{name}:{line_of(text, ('model', index, *problem['loc']))}"
-        raise ConfigError(f"{where}: {_describe(problem)}") from error
+        raise errors.ConfigError(f"{where}: {_describe(problem)}") from error
 
 
 def _describe(problem: ErrorDetails) -> str:
     """The sentence for one of pydantic's problems with an entry."""
     key = str(next(iter(problem["loc"]), "model"))
     field = ModelEntry.model_fields.get(key)
-    return describe_problem(
+    return validation.describe_problem(
         problem,
         key,
-        unknown=f"unknown key {key}{did_you_mean(key, ModelEntry.model_fields)}",
+        unknown=f"unknown key {key}{validation.did_you_mean(key, ModelEntry.model_fields)}",
         expected=expected(field) if field else "a table",
     )

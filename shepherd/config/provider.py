@@ -11,11 +11,10 @@ from msgspec import Struct
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from shepherd import errors, validation
 from shepherd.config.section import Effort, Section
 from shepherd.config.settings import expected
-from shepherd.errors import ConfigError
 from shepherd.plugins import Group, installed_plugins
-from shepherd.validation import check_web_address, describe_problem, did_you_mean, key_of
 
 ProviderType = Literal[
     "openai", "openai-responses", "anthropic", "gemini", "ollama", "shepherd", "llamacpp",
@@ -45,7 +44,7 @@ def type_meant(value: object, types: Iterable[str]) -> str:
     """The most similar type, as the end of a sentence; "" if there is none."""
     name = str(value).strip().lower().replace("_", "-")
     known = _TYPES_BY_OTHER_NAMES.get(name)
-    return f"; did you mean {known}?" if known else did_you_mean(name, types)
+    return f"; did you mean {known}?" if known else validation.did_you_mean(name, types)
 
 
 def is_known_type(type: str) -> bool:
@@ -69,7 +68,7 @@ _KEY_SOURCE = re.compile(r"(|none|file|keyring|env:[A-Za-z_][A-Za-z0-9_]*)")
 
 
 def _web_address(url: str) -> str:
-    check_web_address(url, "give it as the key")
+    validation.check_web_address(url, "give it as the key")
     return url.rstrip("/")
 
 
@@ -204,7 +203,7 @@ def make_provider(name: str, values: Mapping[str, object], *, is_stored: bool = 
     else:
         if not problems:
             return provider
-    raise ConfigError("\n".join(_describe(name, p) for p in problems)) from None
+    raise errors.ConfigError("\n".join(_describe(name, p) for p in problems)) from None
 
 
 def _type_problems(type: object) -> list[ErrorDetails]:
@@ -218,17 +217,17 @@ def _type_problems(type: object) -> list[ErrorDetails]:
 def check_name(name: str) -> None:
     """Raise ConfigError unless `name` is valid for a provider."""
     if not _NAME.fullmatch(name):
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{name!r} can't be a provider's name: use up to 40 small letters, digits, '-' or '_', "
             "a letter or digit first."
         )
     if name in RESERVED:
-        raise ConfigError(f"{name} is a word of the commands; choose another name.")
+        raise errors.ConfigError(f"{name} is a word of the commands; choose another name.")
 
 
 def _describe(name: str, problem: ErrorDetails) -> str:
     """One of pydantic's problems with a provider, in a sentence without the value."""
-    key = key_of(problem)
+    key = validation.key_of(problem)
     first = str(problem["loc"][0])
     field = Provider.model_fields.get(first)
     types = (*PROVIDER_TYPES, *plugin_types())
@@ -238,10 +237,11 @@ def _describe(name: str, problem: ErrorDetails) -> str:
         expectation = "a table of texts"
     else:
         expectation = "" if field is None else expected(field)
-    text = describe_problem(
+    suggestion = validation.did_you_mean(key, Provider.model_fields)
+    text = validation.describe_problem(
         problem,
         f"{name}.{key}",
-        unknown=f"unknown setting {name}.{key}{did_you_mean(key, Provider.model_fields)}",
+        unknown=f"unknown setting {name}.{key}{suggestion}",
         expected=expectation,
     )
     if first != "type":

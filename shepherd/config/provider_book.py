@@ -4,14 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
-from shepherd.config.files import MAX_FILE_BYTES, line_of, parse_toml, read_text
+from shepherd.config import files, secrets
 from shepherd.config.modeldb import ModelDatabase, ModelFacts
 from shepherd.config.paths import Paths
 from shepherd.config.provider import Provider, make_provider, missing_type
-from shepherd.config.secrets import Secret, Secrets
 from shepherd.errors import ConfigError
 from shepherd.validation import nearest
 
@@ -25,10 +23,10 @@ class ProviderStore:
     def all(self) -> list[Provider]:
         """All providers by priority, then name; raises ConfigError with file and line."""
         try:
-            text = read_text(self.path, MAX_FILE_BYTES)
+            text = files.read_text(self.path, files.MAX_FILE_BYTES)
         except FileNotFoundError:
             return []
-        data = parse_toml(self.path, text)
+        data = files.parse_toml(self.path, text)
         providers = [self._parsed(text, name, values) for name, values in data.items()]
         return sorted(providers, key=lambda p: (p.priority, p.name))
 
@@ -57,7 +55,7 @@ class ProviderStore:
                 raise ConfigError(f"{name} must be a table: write [{name}] above its settings")
             return make_provider(name, cast(dict[str, Any], values), is_stored=True)
         except ConfigError as error:
-            where = f"{self.path}:{line_of(text, (name,))}"
+            where = f"{self.path}:{files.line_of(text, (name,))}"
             problems_text = "\n".join(f"{where}: {line}" for line in str(error).splitlines())
             raise ConfigError(problems_text) from None  # the cause is in the text
 
@@ -96,7 +94,7 @@ class ProviderBook:
         self, paths: Paths, env: Mapping[str, str], ephemeral: Ephemeral | None = None
     ) -> None:
         self.store = ProviderStore(paths.providers_file)
-        self.secrets = Secrets(paths.credentials_file, env)
+        self.secrets = secrets.Secrets(paths.credentials_file, env)
         self._models_file = paths.models_file
         self._ephemeral = ephemeral
 
@@ -153,11 +151,11 @@ class ProviderBook:
         """Whether the provider is in the user's file, not only on the command line."""
         return self._ephemeral is None or self._ephemeral.provider.name != provider.name
 
-    def key(self, provider: Provider) -> Secret:
+    def key(self, provider: Provider) -> secrets.Secret:
         """The provider's key; raises ConfigError if it is missing at its place."""
         ephemeral = self._ephemeral
         if ephemeral is not None and ephemeral.provider.name == provider.name and ephemeral.key:
-            return Secret(ephemeral.key, "the command line")
+            return secrets.Secret(ephemeral.key, "the command line")
         return self.secrets.find(provider)
 
     def facts(self, provider: Provider) -> ModelFacts:
@@ -165,5 +163,5 @@ class ProviderBook:
         facts = ModelDatabase.load(self._models_file).facts(provider.model)
         if provider.context_size:
             source = f"the setting {provider.name}.context_size"
-            facts = replace(facts, context=provider.context_size, context_source=source)
-        return replace(facts, output=provider.output_limit or facts.output)
+            facts = structs.replace(facts, context=provider.context_size, context_source=source)
+        return structs.replace(facts, output=provider.output_limit or facts.output)

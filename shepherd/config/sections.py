@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, Field, create_model, model_validator
 
+from shepherd import errors, sampling
 from shepherd.config.section import LIVE, ApproveMode, SandboxMode, Section
-from shepherd.errors import InvalidRequestError
-from shepherd.sampling import PARAMETERS, Sampling, check_sampling
 
 
 class ModelSection(Section):
@@ -52,7 +51,7 @@ class ModelSection(Section):
 
 _FIELDS: Any = {
     name: (p.kind | None, Field(default=None, ge=p.low, le=p.high, description=p.help))
-    for name, p in PARAMETERS.items()
+    for name, p in sampling.PARAMETERS.items()
     if name != "logprobs"
 }
 if TYPE_CHECKING:
@@ -76,17 +75,17 @@ class SamplingSection(_Numbers):
     @model_validator(mode="after")
     def _in_range(self) -> SamplingSection:
         try:
-            check_sampling(self.to_sampling())
-        except InvalidRequestError as error:
+            sampling.check_sampling(self.to_sampling())
+        except errors.InvalidRequestError as error:
             raise ValueError(str(error)) from error
         return self
 
-    def to_sampling(self) -> Sampling:
+    def to_sampling(self) -> sampling.Sampling:
         """The section as plain data."""
         values = self.model_dump()
         for name, value in values.items():
             values[name] = tuple(cast(list[str], value)) if isinstance(value, list) else value
-        return Sampling(**values)
+        return sampling.Sampling(**values)
 
 
 class MemorySection(Section):

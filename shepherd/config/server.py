@@ -9,9 +9,8 @@ from typing import Annotated, TypeAlias, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from shepherd import durations, validation
 from shepherd.config.section import LIVE, AuthMode, LogFormat, Section, ShowToolCalls
-from shepherd.durations import parse_duration
-from shepherd.validation import check_database_url
 
 AliasTargets: TypeAlias = str | list[str] | dict[str, float]
 """One model, models in the order in which they are tried, or models with weights."""
@@ -36,7 +35,7 @@ def _check_aliases(aliases: object) -> object:
 
 def _check_database(url: str) -> str:
     if url:
-        check_database_url(url)
+        validation.check_database_url(url)
     return url
 
 
@@ -47,7 +46,7 @@ def _check_place(place: str) -> str:
 
 
 def _check_duration(text: str) -> str:
-    parse_duration(text)
+    durations.parse_duration(text)
     return text
 
 

@@ -16,12 +16,11 @@ from msgspec import Struct
 from pydantic import AliasChoices, Field, PrivateAttr
 from pydantic.fields import FieldInfo
 
+from shepherd import errors, validation
 from shepherd.config import sections
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.config.section import Section
 from shepherd.config.server import ServerSection
-from shepherd.errors import ConfigError
-from shepherd.validation import nearest
 
 
 class LayerName(StrEnum):
@@ -195,7 +194,7 @@ def parse_text(key: str, text: str) -> object:
     """
     field = find_field(key)
     if field is None:
-        raise ConfigError(unknown_key(key))
+        raise errors.ConfigError(unknown_key(key))
     kind = bare_type(field)
     if kind is str or allowed_words(kind):
         return text
@@ -229,5 +228,5 @@ def unknown_key(key: str) -> str:
     fields = all_fields()
     by_last_part = {name.partition(".")[2]: name for name in fields}
     last = key.rpartition(".")[2]
-    guess = by_last_part.get(last) or nearest(key, fields)
+    guess = by_last_part.get(last) or validation.nearest(key, fields)
     return f"unknown setting {key}" + (f"; did you mean {guess}?" if guess else "")

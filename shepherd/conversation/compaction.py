@@ -4,8 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from shepherd import events
 from shepherd.backends.base import Backend
@@ -161,7 +160,7 @@ class _Summariser(Struct):
 
     def _copy(self, messages: list[Message]) -> Session:
         """The session with other messages; what both begin with stays in the cache."""
-        return replace(
+        return structs.replace(
             self.session,
             messages=messages,
             ledger=TokenLedger(),

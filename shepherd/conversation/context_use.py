@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from shepherd.backends.base import Backend, CacheTier
 from shepherd.errors import ContextFullError, ShepherdError
@@ -128,8 +127,8 @@ def _reduced(parts: Sequence[ContextPart], surplus: int) -> list[ContextPart]:
 
 def _copy(session: Session) -> Session:
     """The session as it is now; a turn may go on meanwhile."""
-    ledger = replace(session.ledger, counts=[*session.ledger.counts])
-    return replace(session, messages=[*session.messages], ledger=ledger)
+    ledger = structs.replace(session.ledger, counts=[*session.ledger.counts])
+    return structs.replace(session, messages=[*session.messages], ledger=ledger)
 
 
 async def _message_parts(session: Session, backend: Backend) -> list[ContextPart]:
@@ -184,7 +183,7 @@ class _Prompts:
     def _variant(self, system: str, tools: int, *messages: Message) -> Session:
         """The session with another beginning and other messages; the first `tools` are offered."""
         offered = self._session.tools[:tools]
-        return replace(
+        return structs.replace(
             self._session,
             system_message=system,
             tools=offered,

@@ -7,22 +7,18 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from shepherd import errors, messages
 from shepherd.backends.base import Backend
-from shepherd.config.provider_book import ProviderBook
-from shepherd.config.secrets import keys_in
+from shepherd.config import provider_book, secrets
 from shepherd.config.settings import Config
 from shepherd.conversation import additions, history, model_slot, own_commands, session_start
 from shepherd.conversation.delegates import Delegates
 from shepherd.conversation.toolbox import Workspace, archive_of, offered_tools
-from shepherd.errors import SessionError
 from shepherd.mcp.hub import hub_of
 from shepherd.memory import Place
-from shepherd.messages import Message
 from shepherd.session import Session
 from shepherd.tasks import end_tasks
-from shepherd.tools.access import EXECUTE_COMMAND
-from shepherd.tools.consent import CallStep
-from shepherd.tools.deferred import FIND_TOOLS
+from shepherd.tools import access, consent, deferred
 from shepherd.tools.permissions.approval import Approver, DenyingApprover
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
@@ -68,9 +64,9 @@ class Conversation:
         self.own_commands = own_commands.OwnCommands(
             self.cwd,
             self.paths.spill,
-            keys_in(os.environ),
+            secrets.keys_in(os.environ),
             lambda: self.slot.context_size,
-            offers_tool=lambda: any(t.name == EXECUTE_COMMAND for t in self.session.tools),
+            offers_tool=lambda: any(t.name == access.EXECUTE_COMMAND for t in self.session.tools),
         )
         self._undo = workspace.undo
         self.additions = self._additions(workspace)
@@ -112,7 +108,7 @@ class Conversation:
         return self.slot.config
 
     @property
-    def providers(self) -> ProviderBook:
+    def providers(self) -> provider_book.ProviderBook:
         """The providers that the user can switch to."""
         return self.slot.providers
 
@@ -163,7 +159,7 @@ class Conversation:
         Raises SessionError without a change if the session does not exist or is open elsewhere.
         """
         if self.sessions.find(id) == self.session.id:
-            raise SessionError("This session is the one you are in.")
+            raise errors.SessionError("This session is the one you are in.")
         start = session_start.SessionStart(id=id, store=self.sessions)
         session, transcript = session_start.begin_session(
             self.config, self.paths, self.cwd, start, self.notices
@@ -181,7 +177,7 @@ class Conversation:
         self.delegates.forget()
         self.policy.end_session()
 
-    async def prepare(self, text: str | Message) -> tuple[Backend, Message]:
+    async def prepare(self, text: str | messages.Message) -> tuple[Backend, messages.Message]:
         """The model and the message of a turn: loaded, with the servers' tools, and expanded.
 
         Raises the error that keeps the model from loading, and those of `prompt`.
@@ -190,13 +186,13 @@ class Conversation:
         await self.before_turn()
         return backend, await self.prompt(text)
 
-    async def prompt(self, text: str | Message) -> Message:
+    async def prompt(self, text: str | messages.Message) -> messages.Message:
         """The message to send for a message of the user.
 
         Custom commands, prompts of MCP servers and their resources are put in place of their
         names. Raises InvalidRequestError if that can't be done.
         """
-        message = Message.user(text) if isinstance(text, str) else text
+        message = messages.Message.user(text) if isinstance(text, str) else text
         expanded = self.knowledge.expanded(message.content)
         if expanded is not None:
             message = replace(message, content=expanded)
@@ -222,7 +218,7 @@ class Conversation:
         self,
         approver: Approver | None = None,
         registry: ToolRegistry | None = None,
-        steps: Sequence[CallStep] = (),
+        steps: Sequence[consent.CallStep] = (),
     ) -> ToolRunner:
         """A runner of calls; without an approver, calls that need approval are denied.
 
@@ -283,7 +279,7 @@ class Conversation:
         A search reaches all tools. It is offered from the first turn if some of them come `late`.
         """
         session = self.session
-        if session.messages and any(tool.name == FIND_TOOLS for tool in session.tools):
+        if session.messages and any(tool.name == deferred.FIND_TOOLS for tool in session.tools):
             return  # the search reaches them, and the prompt stays as the model has read it
         search = late and not session.messages
         tools = offered_tools(self.registry, self.config, backend.info, search=search)

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from shepherd.backends.base import ModelInfo
 from shepherd.config import acceptance, secrets, sections
@@ -81,7 +80,7 @@ class Workspace(Struct, frozen=True):
             registry or self.registry,
             self.policy,
             approver or DenyingApprover(),
-            replace(
+            structs.replace(
                 tool_context(config, self.paths, self.cwd, self.sandbox),
                 background=self.background,
             ),

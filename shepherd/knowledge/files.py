@@ -12,13 +12,11 @@ from msgspec import Struct, field
 
 from shepherd.errors import ToolError
 from shepherd.tools.access import READ_FILE, Access, AccessKind
+from shepherd.tools.files import opening, textfile
 from shepherd.tools.files.access import FileAccess
-from shepherd.tools.files.opening import file_errors
-from shepherd.tools.files.textfile import detect
-from shepherd.tools.permissions.content import is_key_file
+from shepherd.tools.permissions import content, rules
 from shepherd.tools.permissions.defaults import default_rules
 from shepherd.tools.permissions.policy import PermissionPolicy
-from shepherd.tools.permissions.rules import Decision
 from shepherd.tools.text import one_line, plain_text, valid_text
 from shepherd.tools.tool import ToolContext
 
@@ -234,10 +232,10 @@ class KnowledgeFiles:
             denies=partial(self._policy.denies, READ_FILE),
             grants=frozenset({access}),
         )
-        with file_errors(name), FileAccess(context).open(real) as file:
+        with opening.file_errors(name), FileAccess(context).open(real) as file:
             size = os.fstat(file.fileno()).st_size
             data = file.read(limit + 1)
-        encoding = detect(data)
+        encoding = textfile.detect(data)
         if encoding is None:
             raise ToolError(f"it is not text: {name}")
         text = data[:limit].decode(encoding.codec, "ignore")  # a character may be cut in two
@@ -250,10 +248,10 @@ class KnowledgeFiles:
             raise ToolError(f"it leads out of {root}: {name}")
         if self._policy.denies(READ_FILE, access):
             raise ToolError(f"denied by rule: {name}")
-        if is_key_file(real):
+        if content.is_key_file(real):
             raise ToolError(f"it holds a private key: {name}")
         verdict = self._policy.decide_one(READ_FILE, access)
         # Nobody is there to be asked; a default rule asks for what lies outside of the project.
         is_users_rule = verdict.rule not in default_rules()
-        if verdict.decision is not Decision.ALLOW and is_users_rule:
+        if verdict.decision is not rules.Decision.ALLOW and is_users_rule:
             raise ToolError(f"a rule asks before it is read: {name}")

@@ -5,8 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from shepherd.errors import ToolError
 from shepherd.knowledge.files import FileText, KnowledgeFiles, Project
@@ -132,7 +131,7 @@ def cut(text: Instructions, max_bytes: int) -> Instructions:
         whole_lines = kept.rpartition("\n")[0]
         kept = whole_lines or kept  # a single long line is cut inside
     note = f"[cut: {len(kept.encode()):,} of {len(data) + text.unread:,} bytes]"
-    return replace(text, text=f"{kept}\n{note}".lstrip())
+    return structs.replace(text, text=f"{kept}\n{note}".lstrip())
 
 
 def is_cut(text: str) -> bool:

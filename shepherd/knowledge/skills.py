@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import Struct
 from pydantic import Field
 
-from shepherd.errors import ToolError
+from shepherd import errors, validation
 from shepherd.knowledge.files import (
     Folder,
     Kind,
@@ -23,7 +23,6 @@ from shepherd.tasks import in_thread
 from shepherd.tools.access import Access
 from shepherd.tools.text import cap_text, pluralize
 from shepherd.tools.tool import Arguments, Tool, ToolContext, ToolResult
-from shepherd.validation import did_you_mean
 
 SKILL_FILE = "SKILL.md"
 MAX_SKILL_BYTES = 262_144
@@ -81,14 +80,14 @@ def _skill(
     document = split_front_matter(files.read(path, root, MAX_SKILL_BYTES, label).text)
     name, description = document.line("name"), document.line("description")
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
-        raise ToolError(
+        raise errors.ToolError(
             f"{label} needs a name of at most {MAX_NAME} lower-case letters, digits and single "
             "hyphens"
         )
     if name != directory.name:
-        raise ToolError(f"{label} has the name {name}, which is not that of its folder")
+        raise errors.ToolError(f"{label} has the name {name}, which is not that of its folder")
     if not 0 < len(description) <= MAX_DESCRIPTION:
-        raise ToolError(f"{label} needs a description of 1 to {MAX_DESCRIPTION} characters")
+        raise errors.ToolError(f"{label} needs a description of 1 to {MAX_DESCRIPTION} characters")
     resolved = Path(os.path.realpath(directory))
     return Skill(name, description, resolved, root, folder.of_user)
 
@@ -137,8 +136,8 @@ class UseSkill(Tool[SkillArguments]):
             return ToolResult("\n".join(f"{skill.name}: {skill.description}" for skill in skills))
         skill = self._skills.get(arguments.name)
         if skill is None:
-            raise ToolError(
-                f"no skill {arguments.name}{did_you_mean(arguments.name, self._skills)}"
+            raise errors.ToolError(
+                f"no skill {arguments.name}{validation.did_you_mean(arguments.name, self._skills)}"
             )
         text = await in_thread(lambda _: self._text(skill, arguments.file))
         return ToolResult(cap_text(text, context.output_bytes, context.spill_dir))
@@ -148,7 +147,7 @@ class UseSkill(Tool[SkillArguments]):
         path = skill.folder / (name or SKILL_FILE)
         is_inside = Path(os.path.realpath(path)).is_relative_to(skill.folder)
         if name and not is_inside:
-            raise ToolError(f"not a file of the skill {skill.name}: {name}")
+            raise errors.ToolError(f"not a file of the skill {skill.name}: {name}")
         text = self._files.read(path, skill.root, MAX_SKILL_BYTES, name or SKILL_FILE).text
         if name:
             return text

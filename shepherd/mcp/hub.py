@@ -10,11 +10,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shepherd import errors, messages
 from shepherd.config.acceptance import AcceptanceStore
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderStore
 from shepherd.config.secrets import ENVIRONMENT, Secrets
-from shepherd.errors import ConfigError
 from shepherd.mcp.process import Launcher
 from shepherd.mcp.secrets import ServerSecrets
 from shepherd.mcp.servers import (
@@ -27,7 +27,6 @@ from shepherd.mcp.servers import (
     description,
     others,
 )
-from shepherd.messages import ToolCall
 from shepherd.tasks import end_tasks
 from shepherd.tools.permissions import approval
 from shepherd.tools.permissions.approval import Approver
@@ -160,7 +159,7 @@ class ServerHub:
         for entry in self.entries:
             if entry.name == name:
                 return entry
-        raise ConfigError(f"There is no MCP server {name}.")
+        raise errors.ConfigError(f"There is no MCP server {name}.")
 
     async def ask(self, approver: Approver) -> None:
         """Ask once for consent to each server of the project that has none, and start it then."""
@@ -175,7 +174,7 @@ class ServerHub:
         """Ask for consent to one server; without it, the server stays off."""
         server = entry.server
         request = approval.ApprovalRequest(
-            ToolCall(f"mcp-{server.name}", START, {"server": server.name}),
+            messages.ToolCall(f"mcp-{server.name}", START, {"server": server.name}),
             (),
             preview=description(server),
             cause=f"{server.file.name} of this project starts the MCP server {server.name}",
@@ -190,7 +189,7 @@ class ServerHub:
                     f"terminal to ask; `shepherd mcp accept {server.name}` gives it.",
                 )
             return
-        with suppress(ConfigError):  # it is asked again in the next session
+        with suppress(errors.ConfigError):  # it is asked again in the next session
             await asyncio.to_thread(self._consents.add, server)
         self.start(entry)
 
@@ -292,7 +291,7 @@ def find_server(paths: Paths, cwd: Path, name: str) -> Server:
         # its definition may be wrong, or be ignored: then say so
         about_it = [problem for problem in problems if name in problem]
         missing = f"There is no MCP server {name}{others(name, servers)}."
-        raise ConfigError("\n".join(about_it) or missing)
+        raise errors.ConfigError("\n".join(about_it) or missing)
     return servers[name]
 
 
@@ -311,7 +310,7 @@ def server_secrets(paths: Paths) -> ServerSecrets:
     """The secrets of servers; the variables with keys of providers belong to Shepherd."""
     try:
         providers = ProviderStore(paths.providers_file).all()
-    except ConfigError:  # the code that needs a provider reports it
+    except errors.ConfigError:  # the code that needs a provider reports it
         providers = []
     keys = [provider.api_key for provider in providers]
     own = {key.removeprefix(ENVIRONMENT) for key in keys if key.startswith(ENVIRONMENT)}

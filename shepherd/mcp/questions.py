@@ -9,9 +9,8 @@ import mcp_types as types
 from mcp.client.session import ClientRequestContext
 from msgspec import Struct
 
+from shepherd import errors, events
 from shepherd.backends.base import Backend
-from shepherd.errors import InvalidRequestError, ShepherdError
-from shepherd.events import ignore_events
 from shepherd.json_text import as_list, as_object
 from shepherd.messages import Message, Role
 from shepherd.session import Session
@@ -37,10 +36,10 @@ async def sampled(request: SamplingRequest, backend: Backend, no_tools: ToolExec
     *earlier, prompt = request.messages
     session = Session(request.system_message, earlier)
     limits = TurnLimits(request.max_tokens, max_rounds=1, max_hints=0)
-    await run_turn(session, prompt, backend, no_tools, ignore_events, limits)
+    await run_turn(session, prompt, backend, no_tools, events.ignore_events, limits)
     last = session.messages[-1]
     if last.role is not Role.ASSISTANT:
-        raise InvalidRequestError("the model gave no answer")
+        raise errors.InvalidRequestError("the model gave no answer")
     return last.content
 
 
@@ -119,7 +118,7 @@ class Questions:
             return _refusal("the user refused")
         try:
             answer = await sampler(request)
-        except ShepherdError as error:
+        except errors.ShepherdError as error:
             return _refusal(str(error))
         content = types.TextContent(type="text", text=answer)
         return types.CreateMessageResult(role="assistant", content=content, model="shepherd")

@@ -16,13 +16,11 @@ from urllib.parse import parse_qsl, urlsplit
 from msgspec import Struct
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from shepherd.config.acceptance import AcceptanceStore, Proposal
-from shepherd.config.files import MAX_FILE_BYTES, read_text
+from shepherd import errors, validation
+from shepherd.config import acceptance, files
 from shepherd.config.paths import Paths, project_mcp_files
 from shepherd.config.section import Section
-from shepherd.errors import ConfigError
 from shepherd.json_text import as_object
-from shepherd.validation import check_web_address, describe_problem, did_you_mean, key_of
 
 Place = Literal["file", "keyring"]
 REFERENCE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
@@ -40,7 +38,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 def _check_url(url: str) -> str:
     """The URL; raises ValueError if it holds a secret, or would send one unencrypted."""
-    check_web_address(url, "store it with --secret")
+    validation.check_web_address(url, "store it with --secret")
     parts = urlsplit(url)
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
         raise ValueError("must begin with https://, because tokens are sent there")
@@ -160,11 +158,11 @@ def make_server(name: str, values: Mapping[str, object], origin: Origin, file: P
     except ValidationError as error:
         texts: list[str] = []
         for problem in error.errors(include_url=False):
-            key = key_of(problem)  # "" for a problem of the whole definition
-            similar = did_you_mean(key, ServerDefinition.model_fields)
+            key = validation.key_of(problem)  # "" for a problem of the whole definition
+            similar = validation.did_you_mean(key, ServerDefinition.model_fields)
             place, unknown = f"{name}.{key}".rstrip("."), f"unknown setting {name}.{key}{similar}"
-            texts.append(describe_problem(problem, place, unknown=unknown))
-        raise ConfigError(f"{file}: " + "; ".join(texts)) from None
+            texts.append(validation.describe_problem(problem, place, unknown=unknown))
+        raise errors.ConfigError(f"{file}: " + "; ".join(texts)) from None
     if origin is Origin.USER:
         _check_secrets(name, definition)
     return Server(name, definition, origin, file)
@@ -173,7 +171,7 @@ def make_server(name: str, values: Mapping[str, object], origin: Origin, file: P
 def check_name(name: str) -> None:
     """Raise ConfigError unless `name` is valid for a server."""
     if not _NAME.fullmatch(name) or "__" in name:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{name!r} can't be a server's name: use up to 30 small letters, digits, '-' or '_', "
             "a letter first."
         )
@@ -202,13 +200,13 @@ def _secret_word(definition: ServerDefinition) -> str:
 def _check_secrets(name: str, definition: ServerDefinition) -> None:
     """Raise ConfigError if a secret is written in the settings."""
     if word := _secret_word(definition):
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{name}: others on this machine can read {word}; pass its value as a variable, with "
             "--secret NAME."
         )
     for key, value in (*definition.env.items(), *definition.headers.items()):
         if names_secret(key) and value and not REFERENCE.search(value):
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"{name}: the value of {key} is a secret and must not be in the settings; "
                 f"`shepherd mcp secret {name} {key.upper().replace('-', '_')}` stores it, "
                 "and ${NAME} stands for it."
@@ -242,13 +240,13 @@ def _valid_servers(file: Path, origin: Origin, warn: Warn) -> list[Server]:
     result: list[Server] = []
     try:
         tables = _tables(file)
-    except ConfigError as error:
+    except errors.ConfigError as error:
         warn(str(error))
         return []
     for name, values in tables.items():
         try:
             result.append(_server(name, values, origin, file))
-        except ConfigError as error:
+        except errors.ConfigError as error:
             warn(f"The MCP server {name} is not used: {error}")
     return result
 
@@ -256,7 +254,7 @@ def _valid_servers(file: Path, origin: Origin, warn: Warn) -> list[Server]:
 def _tables(file: Path) -> Mapping[str, object]:
     """The definitions in a TOML file of ours, or in a `.mcp.json`; {} without the file."""
     try:
-        text = read_text(file, MAX_FILE_BYTES)
+        text = files.read_text(file, files.MAX_FILE_BYTES)
         if file.suffix == ".json":
             tables: object = as_object(json.loads(text)).get("mcpServers", {})
         else:
@@ -264,16 +262,16 @@ def _tables(file: Path) -> Mapping[str, object]:
     except FileNotFoundError:
         return {}
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{file}: can't be read: {error}") from None
+        raise errors.ConfigError(f"{file}: can't be read: {error}") from None
     if not isinstance(tables, dict):
-        raise ConfigError(f"{file}: mcpServers must be a table of servers")
+        raise errors.ConfigError(f"{file}: mcpServers must be a table of servers")
     return cast(Mapping[str, object], tables)
 
 
 def _server(name: str, values: object, origin: Origin, file: Path) -> Server:
     """The server that a file defines, in our words or in those of other programs."""
     if not isinstance(values, dict):
-        raise ConfigError(f"{file}: {name} must be a table with a command or a url")
+        raise errors.ConfigError(f"{file}: {name} must be a table with a command or a url")
     settings = cast(dict[str, Any], values)
     if file.suffix == ".json":
         is_sse = "sse" in (settings.get("type"), settings.get("transport"))
@@ -289,7 +287,7 @@ def _without_rights(name: str, settings: dict[str, Any], file: Path) -> dict[str
     """The settings of a project's server; raises ConfigError if they take rights."""
     for key in ("sandbox", "writable", "secrets"):
         if key in settings:
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"{file}: a project's file may not set {name}.{key}; "
                 f"`shepherd mcp add {name}` makes the server your own."
             )
@@ -310,7 +308,7 @@ class ServerStore(Struct, frozen=True):
         """The server of this name; raises ConfigError that lists the existing ones."""
         servers = {server.name: server for server in self.all()}
         if name not in servers:
-            raise ConfigError(f"There is no server {name}{others(name, servers)}.")
+            raise errors.ConfigError(f"There is no server {name}{others(name, servers)}.")
         return servers[name]
 
     def save(self, server: Server) -> None:
@@ -331,13 +329,13 @@ class ServerStore(Struct, frozen=True):
 def others(name: str, servers: Collection[str]) -> str:
     """What to say after a name that no server has: a similar one, or all that there are."""
     known = f"; there are {', '.join(servers)}" if servers else "; there is none yet"
-    return did_you_mean(name, servers) or known
+    return validation.did_you_mean(name, servers) or known
 
 
 class Consents(Struct, frozen=True):
     """Finds and records consent; a changed definition needs another one."""
 
-    store: AcceptanceStore
+    store: acceptance.AcceptanceStore
 
     def includes(self, server: Server) -> bool:
         """Whether the server may be started; one of the user always may.
@@ -348,7 +346,7 @@ class Consents(Struct, frozen=True):
             return True
         try:
             return self.store.is_accepted(_proposal(server))
-        except ConfigError:
+        except errors.ConfigError:
             return False
 
     def add(self, server: Server) -> None:
@@ -373,10 +371,10 @@ def description(server: Server) -> str:
     return "\n".join(lines)
 
 
-def _proposal(server: Server) -> Proposal:
+def _proposal(server: Server) -> acceptance.Proposal:
     content = {
         "name": server.name,
         "file": str(server.file),
         **server.definition.model_dump(),
     }
-    return Proposal("mcp", server.file.parent, content)
+    return acceptance.Proposal("mcp", server.file.parent, content)

@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 from shepherd.config.section import ApproveMode
+from shepherd.conversation import context_use, own_commands
 from shepherd.conversation.commands.table import run_own_command
 from shepherd.conversation.compaction import Compaction, SuggestedFact, compact, remember
-from shepherd.conversation.context_use import ContextUse, measure_context
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.history import SessionHistory
-from shepherd.conversation.own_commands import OwnCommand
 from shepherd.errors import ShepherdError
 from shepherd.events import EventCallback, Topic
 from shepherd.images import Image, check_count, load_image, read_image
@@ -57,10 +56,10 @@ class Chat:
         """The messages so far."""
         return list(self._conversation.session.messages)
 
-    async def context(self) -> ContextUse:
+    async def context(self) -> context_use.ContextUse:
         """The tokens of each part of the next prompt, counted with the model's own template."""
         backend = await self._conversation.backend()
-        return await measure_context(self._conversation.session, backend)
+        return await context_use.measure_context(self._conversation.session, backend)
 
     def ask(self, prompt: str, images: Iterable[ImageSource] = ()) -> Turn:
         """Answer a prompt, running tools until the model is done; iterate over the events.
@@ -151,7 +150,7 @@ class Chat:
         conversation = self._conversation
         await remember(conversation.memory, conversation.cwd, SuggestedFact(name, value))
 
-    async def run_command(self, line: str, *, shared: bool = True) -> OwnCommand:
+    async def run_command(self, line: str, *, shared: bool = True) -> own_commands.OwnCommand:
         """Run a line in the user's shell: without a question, and outside the sandbox.
 
         The model reads the output with the next prompt, unless `shared` is False. Cancelling ends

@@ -11,7 +11,6 @@ from typing import TypeAlias, TypedDict, Unpack, cast
 from shepherd.config.load import load_config
 from shepherd.config.provider import make_provider
 from shepherd.config.provider_book import Ephemeral, ProviderBook
-from shepherd.config.settings import nearest
 from shepherd.conversation.build import open_conversation
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.model_choice import model_from_user, model_of_flags, override_model
@@ -21,6 +20,7 @@ from shepherd.sdk.chat import Chat
 from shepherd.sdk.turn import Answer
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
 from shepherd.tools.tool import AnyTool
+from shepherd.validation import nearest
 
 ApprovalAnswer: TypeAlias = bool | Choice | Approval | Mapping[str, str]
 """A mapping has a value for each of the request's `fields`, and allows the call once."""

@@ -7,7 +7,7 @@ from typing import Any, Self, TypeAlias
 
 from msgspec import Struct
 
-from shepherd import events
+from shepherd import events, messages
 from shepherd.events import (
     EventCallback,
     Failure,
@@ -22,7 +22,6 @@ from shepherd.events import (
     ToolResult,
     UserPrompt,
 )
-from shepherd.messages import ToolCall
 from shepherd.turn import TurnOutcome
 
 
@@ -35,7 +34,7 @@ class Answer(Struct, frozen=True):
     text: str
     thinking: str = ""
     reason: FinishReason = FinishReason.STOP
-    tool_calls: tuple[ToolCall, ...] = ()
+    tool_calls: tuple[messages.ToolCall, ...] = ()
     stats: tuple[Stats, ...] = ()
     problem: str = ""
 
@@ -49,7 +48,7 @@ class End(Struct, frozen=True):
     answer: Answer
 
 
-Event: TypeAlias = Text | Thinking | ToolCall | ToolResult | Notice | Stats | End
+Event: TypeAlias = Text | Thinking | messages.ToolCall | ToolResult | Notice | Stats | End
 """One of a turn's events; a `CodeBlock` is a `Text`.
 
 Progress and plans are notices here. What a turn's end or an exception contains is left out.
@@ -67,7 +66,7 @@ def answer_of(turn: Sequence[Event], reason: FinishReason, problem: str) -> Answ
         text="".join(event.text for event in last_step if isinstance(event, Text)),
         thinking="".join(event.text for event in last_step if isinstance(event, Thinking)),
         reason=reason,
-        tool_calls=tuple(event for event in turn if isinstance(event, ToolCall)),
+        tool_calls=tuple(event for event in turn if isinstance(event, messages.ToolCall)),
         stats=tuple(event for event in turn if isinstance(event, Stats)),
         problem=problem,
     )

@@ -11,15 +11,13 @@ from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from shepherd import events
 from shepherd.backends.base import Backend, Generation, Observer, Prefilled
 from shepherd.messages import Message
 from shepherd.sampling import TokenLogprob
-from shepherd.server.errors import answer_cut
-from shepherd.server.responses import Frames
+from shepherd.server import errors, responses
 from shepherd.session import Session
 from shepherd.tasks import end_tasks
 
@@ -234,7 +232,7 @@ def stats_so_far(prompt: Prefilled, characters: int) -> events.Stats:
     """
     stats, estimate = prompt.stats(), math.ceil(characters / CHARACTERS_PER_TOKEN)
     written = max(stats.completion_tokens, len(prompt.generated), estimate)
-    return replace(stats, completion_tokens=written)
+    return structs.replace(stats, completion_tokens=written)
 
 
 def _joined(pieces: Iterable[ChoicePiece]) -> ChoicePiece:
@@ -272,7 +270,7 @@ async def open_choices(
 def check_whole(generation: Generation) -> None:
     """Raise ApiError for an answer that broke off, which must not look like a whole one."""
     if generation.finish_reason is events.FinishReason.ERROR:
-        raise answer_cut(generation.broken)
+        raise errors.answer_cut(generation.broken)
 
 
 class PromptProgress(Struct, frozen=True):
@@ -302,8 +300,8 @@ class ProgressStream:
     async def frames(
         self,
         opening: AbstractAsyncContextManager[Choices],
-        answer: Callable[[Choices], Frames],
-    ) -> Frames:
+        answer: Callable[[Choices], responses.Frames],
+    ) -> responses.Frames:
         """Yields a frame for each report while `opening` is entered, then those of `answer`."""
         async with AsyncExitStack() as held:
             entering = asyncio.create_task(held.enter_async_context(opening))

@@ -21,15 +21,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shepherd.conversation.shared.updates import CLIENT_HEADER, REQUEST_HEADER
 from shepherd.errors import ConfigError
+from shepherd.server import errors, responses
+from shepherd.server.access import limits, paths
 from shepherd.server.access.keys import Admission, Keys
-from shepherd.server.access.limits import HEADER_NAMES
 from shepherd.server.access.meter import Meter
-from shepherd.server.access.paths import ADMIN_PREFIX, METRICS_PATH, OPEN_PATHS, PathScopes
-from shepherd.server.errors import ApiError
 from shepherd.server.front import ID_HEADER
 from shepherd.server.operation.lifecycle import Lifecycle
 from shepherd.server.record import EVICTED_HEADER, RequestRecord, record_of
-from shepherd.server.responses import ErrorResponse
 from shepherd.server.settings import ServerSettings
 from shepherd.tasks import end_tasks
 
@@ -55,7 +53,7 @@ class Doors(Struct, frozen=True):
     keys: Keys | None = None
     counts_tokens: bool = True
     pages: frozenset[str] = frozenset()
-    scopes: PathScopes = field(default_factory=PathScopes)
+    scopes: paths.PathScopes = field(default_factory=paths.PathScopes)
 
 
 class Guard(Struct, frozen=True, eq=False):
@@ -80,8 +78,8 @@ class Guard(Struct, frozen=True, eq=False):
         record = record_of(scope)
         try:
             await self._admit(record, scope)
-        except ApiError as refusal:
-            await ErrorResponse(refusal)(scope, receive, send)
+        except errors.ApiError as refusal:
+            await responses.ErrorResponse(refusal)(scope, receive, send)
             return
         if record.admission is None:  # no key is needed, so none can be removed
             await self.app(scope, receive, send)
@@ -106,13 +104,13 @@ class Guard(Struct, frozen=True, eq=False):
     def _is_open(self, scope: Scope) -> bool:
         """Whether a path needs no key, although others do."""
         path: str = scope["path"]
-        if path == METRICS_PATH:
+        if path == paths.METRICS_PATH:
             return self.doors.settings.metrics_open
         if path in self.doors.pages and scope["method"] == "GET":
             return True
         # `shepherd ctl` of the server's own user comes over the Unix socket, without a key
-        is_ctl = path.startswith(f"{ADMIN_PREFIX}/") and is_local_socket(scope)
-        return path in OPEN_PATHS or is_ctl
+        is_ctl = path.startswith(f"{paths.ADMIN_PREFIX}/") and is_local_socket(scope)
+        return path in paths.OPEN_PATHS or is_ctl
 
     async def _check_key(self, admission: Admission, scope: Scope) -> None:
         """Raise ApiError for what the key does not open; count the request otherwise."""
@@ -122,12 +120,12 @@ class Guard(Struct, frozen=True, eq=False):
         if missing:
             names = " and ".join(sorted(missing))
             message = f"The API key {key.name} does not have the scope that this path needs: "
-            raise ApiError(403, message + names, "insufficient_scope")
+            raise errors.ApiError(403, message + names, "insufficient_scope")
         is_limited = key.limits.counts_tokens or key.models
         # a path that needs no scope, as a list of models, does not use the model
         if needed and is_limited and not self.doors.counts_tokens:
             message = f"The API key {key.name} has limits that a shared session can't keep."
-            raise ApiError(403, message, "insufficient_scope")
+            raise errors.ApiError(403, message, "insufficient_scope")
         if needed and scope["method"] not in ("GET", "OPTIONS"):
             await self.doors.meter.limits.count_request(key)
 
@@ -173,7 +171,7 @@ def _checked_key(secret: str, keys: Keys) -> Admission:
     except ConfigError as error:
         logger.error("Nobody is let in: %s", error)
         message = "API keys can't be checked at the moment; the server's log says why."
-        raise ApiError(503, message, "keys_unavailable") from error
+        raise errors.ApiError(503, message, "keys_unavailable") from error
     if key is None:
         raise _unauthorized("The API key is not valid.")
     if keys.is_expired(key):
@@ -192,9 +190,9 @@ def _sent_key(headers: Headers, query: bytes) -> str:
     return parse_qs(query.decode("latin-1")).get("key", [""])[0].strip()
 
 
-def _unauthorized(message: str) -> ApiError:
+def _unauthorized(message: str) -> errors.ApiError:
     headers = {"WWW-Authenticate": "Bearer"}
-    return ApiError(401, message, "invalid_api_key", headers=headers)
+    return errors.ApiError(401, message, "invalid_api_key", headers=headers)
 
 
 def _check_origin(headers: Headers, settings: ServerSettings) -> None:
@@ -202,12 +200,12 @@ def _check_origin(headers: Headers, settings: ServerSettings) -> None:
     for host in headers.getlist("host"):
         if not _is_ours(_HOST.fullmatch(host), settings):
             message = f"Requests for host {host!r} are not served without authentication."
-            raise ApiError(403, message, "host_not_allowed")
+            raise errors.ApiError(403, message, "host_not_allowed")
     for origin in headers.getlist("origin"):
         if origin in settings.cors_origins or _is_ours(_ORIGIN.fullmatch(origin), settings):
             continue
         message = f"Web pages of origin {origin!r} may not use this server."
-        raise ApiError(403, message, "origin_not_allowed")
+        raise errors.ApiError(403, message, "origin_not_allowed")
 
 
 def _is_ours(parsed: re.Match[str] | None, settings: ServerSettings) -> bool:
@@ -226,14 +224,14 @@ async def _report_removed_key(scope: Scope, receive: Receive, send: Send) -> Non
     """End a response whose key was removed with an error, as far as that is still possible."""
     record, error = record_of(scope), _unauthorized("The API key is not valid any more.")
     if not record.has_begun:
-        await ErrorResponse(error)(scope, receive, send)
+        await responses.ErrorResponse(error)(scope, receive, send)
     elif not record.has_ended:
         # a stream has a form for errors; a body of another kind just ends
         last = record.error_event(error).encode() if record.streams else b""
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
 
-EXPOSED_HEADERS = (*HEADER_NAMES, ID_HEADER, "request-id", "x-should-retry")
+EXPOSED_HEADERS = (*limits.HEADER_NAMES, ID_HEADER, "request-id", "x-should-retry")
 """Headers of responses that web pages may read."""
 
 ANY_ORIGIN = "*"
@@ -262,8 +260,8 @@ class JsonCors(CORSMiddleware):
             for name, value in response.headers.items()
             if name not in ("content-length", "content-type")
         }
-        return ErrorResponse(
-            ApiError(HTTPStatus.FORBIDDEN, message, "origin_not_allowed", headers=headers)
+        return responses.ErrorResponse(
+            errors.ApiError(HTTPStatus.FORBIDDEN, message, "origin_not_allowed", headers=headers)
         )
 
 

@@ -8,8 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from functools import partial
 from typing import TypeAlias
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from shepherd.backends.base import Backend
 from shepherd.server.access.keys import Keys
@@ -109,12 +108,12 @@ async def models_service(
     try:
         lifecycle = Lifecycle(host.tell, None, settings.postgres, host.stop_advice)
         if reload is not None and not isinstance(models, Backend):
-            lifecycle = replace(lifecycle, reload=partial(reload, models, host.tls))
+            lifecycle = structs.replace(lifecycle, reload=partial(reload, models, host.tls))
         app = create_app(models, settings, keys, offer, lifecycle, host.traces)
         service = Service(app, load)
         if offer.agent is not None and offer.agent.approvals is not None:
             # turns that wait for an approval would hold up the end
-            service = replace(service, drain=offer.agent.approvals.close)
+            service = structs.replace(service, drain=offer.agent.approvals.close)
         yield service
     finally:
         await models.aclose()

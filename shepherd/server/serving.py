@@ -14,15 +14,13 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any, ParamSpec, TypeVar
 
 from fastapi import Depends
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive
 
+from shepherd import errors, events
 from shepherd.backends.base import Backend, Generation, ModelInfo, Observer
-from shepherd.errors import ContextFullError
-from shepherd.events import EventCallback
 from shepherd.messages import JsonObject, Message
 from shepherd.server import responses
 from shepherd.server.access.key import KeyScope
@@ -208,7 +206,7 @@ class Serving(Struct, frozen=True, eq=False):
         counting = model.count_session_tokens(exchange.session)
         try:
             return await responses.while_connected(self.receive, counting)
-        except ContextFullError as error:
+        except errors.ContextFullError as error:
             raise to_api_error(error, model.info.context_size) from error
 
     async def aclose(self) -> None:
@@ -217,7 +215,7 @@ class Serving(Struct, frozen=True, eq=False):
 
     @asynccontextmanager
     async def _opened(
-        self, model: Backend, exchange: Exchange, callback: EventCallback
+        self, model: Backend, exchange: Exchange, callback: events.EventCallback
     ) -> AsyncGenerator[Choices]:
         """The generations of the answer, whose tokens are held before and counted after."""
         budget = self.context.meter.budget()
@@ -241,7 +239,7 @@ class Serving(Struct, frozen=True, eq=False):
                             work.stats = choices.stats()
                 finally:
                     self.context.monitor.note_tokens(*work.tokens())
-        except ContextFullError as error:
+        except errors.ContextFullError as error:
             raise to_api_error(error, model.info.context_size) from error
 
     def _observed(
@@ -262,7 +260,7 @@ class Serving(Struct, frozen=True, eq=False):
         turn = AgentTurn(agent, model, exchange.session, accounts, owner, on_evicted)
         if on_evicted is not None:
             on_evicted = turn.report_evicted
-        return turn, replace(exchange, session=turn.session, on_evicted=on_evicted)
+        return turn, structs.replace(exchange, session=turn.session, on_evicted=on_evicted)
 
     def _with_truncation(self, exchange: Exchange) -> Exchange:
         """The exchange, whose conversation may be shortened if the request says so."""
@@ -276,7 +274,7 @@ class Serving(Struct, frozen=True, eq=False):
             if on_evicted is not None:
                 on_evicted(messages)
 
-        return replace(exchange, on_evicted=note)
+        return structs.replace(exchange, on_evicted=note)
 
 
 def serves(context: ServerContext) -> Any:
@@ -295,7 +293,7 @@ def serves(context: ServerContext) -> Any:
 
 @asynccontextmanager
 async def _choices(
-    answering: Answering, exchange: Exchange, callback: EventCallback
+    answering: Answering, exchange: Exchange, callback: events.EventCallback
 ) -> AsyncGenerator[Choices]:
     """`open_choices`; where the exchange allows it, messages leave until the prompt fits."""
     session, on_evicted = exchange.session, exchange.on_evicted
@@ -306,7 +304,7 @@ async def _choices(
                 choices = await held.enter_async_context(opening)
                 if on_evicted is not None:  # the context may be full only while generating
                     await choices.begun()
-            except ContextFullError as full:
+            except errors.ContextFullError as full:
                 evicted = on_evicted and await make_room(session, answering.backend, full, failures)
                 if on_evicted is None or not evicted:
                     raise
@@ -321,7 +319,7 @@ async def _reported(frames: responses.Frames, info: ModelInfo) -> AsyncGenerator
     try:
         async for text in frames:
             yield text
-    except ContextFullError as error:
+    except errors.ContextFullError as error:
         raise to_api_error(error, info.context_size) from error
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shepherd import errors, events
 from shepherd.config.section import ApproveMode, SandboxMode
-from shepherd.errors import ToolError
-from shepherd.events import EventCallback, Notice, Topic
 from shepherd.tools.access import EXECUTE_COMMAND, Access, AccessKind, Claim
 from shepherd.tools.permissions.files import FileRules
 from shepherd.tools.permissions.policy import PermissionPolicy, Verdict
@@ -143,7 +142,7 @@ class Command(Struct, frozen=True):
     tool: str
     accesses: tuple[Access, ...]
     place: Path
-    on_event: EventCallback
+    on_event: events.EventCallback
 
     @property
     def connects_itself(self) -> bool:
@@ -232,7 +231,7 @@ class Confiner:
         self._sandbox = sandbox
         self._shielding = Shielding(policy, sandbox, spill_dir)
 
-    async def prepare(self, on_event: EventCallback) -> None:
+    async def prepare(self, on_event: events.EventCallback) -> None:
         """Enable the mode `auto` if a box works here; otherwise report once why it does not."""
         if self._policy.mode is not ApproveMode.AUTO:
             return
@@ -295,11 +294,11 @@ class Confiner:
         is_contained = is_contained and verdict.decision is Decision.ALLOW
         return Plan(verdict, policy, rights, box, is_contained)
 
-    async def _without_box(self, on_event: EventCallback) -> None:
+    async def _without_box(self, on_event: events.EventCallback) -> None:
         """Tell the user once; raises ToolError if the settings require a box."""
         missing = await self._sandbox.missing()
         if self._sandbox.mode is SandboxMode.REQUIRED:
-            raise ToolError(
+            raise errors.ToolError(
                 f"not run: commands need a sandbox (tools.sandbox = required). {missing}"
             )
         if self._sandbox.mode is SandboxMode.AUTO:
@@ -364,9 +363,9 @@ class Confiner:
             if decide(EXECUTE_COMMAND, access).decision is not Decision.ALLOW
         )
 
-    def _notify(self, on_event: EventCallback, text: str) -> None:
+    def _notify(self, on_event: events.EventCallback, text: str) -> None:
         if self._sandbox.is_new(text):  # each text once, not for every command
-            on_event(Notice(text, Topic.NOTICE))
+            on_event(events.Notice(text, events.Topic.NOTICE))
 
 
 def refusal_note(refusal: Refusal, reason: str) -> str:

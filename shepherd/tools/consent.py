@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -15,9 +14,9 @@ from shepherd.config.section import ApproveMode
 from shepherd.errors import PlaceError, ShepherdError, ToolError
 from shepherd.json_text import is_finite
 from shepherd.messages import ToolCall
+from shepherd.tools import confinement, deferred
 from shepherd.tools.access import Access, AccessKind
-from shepherd.tools.confinement import Command, Confiner, Plan
-from shepherd.tools.deferred import call_signature
+from shepherd.tools.permissions import content, rules
 from shepherd.tools.permissions.approval import (
     HELD_BACK,
     Approval,
@@ -27,9 +26,7 @@ from shepherd.tools.permissions.approval import (
     Choice,
     propose,
 )
-from shepherd.tools.permissions.content import holds_private_key
 from shepherd.tools.permissions.policy import PermissionPolicy, Verdict
-from shepherd.tools.permissions.rules import Decision, Lifetime
 from shepherd.tools.sandbox.refusal import Refusal
 from shepherd.tools.text import valid_json, valid_text
 from shepherd.tools.tool import AnyTool, FieldChoices, ToolContext, ToolResult
@@ -53,9 +50,9 @@ class PreparedCall(Struct, frozen=True):
         return self.tool.start_directory(self.arguments, self.context)
 
     @property
-    def command(self) -> Command:
+    def command(self) -> confinement.Command:
         """The call as one that starts programs."""
-        return Command(self.tool.name, self.accesses, self.place, self.context.on_event)
+        return confinement.Command(self.tool.name, self.accesses, self.place, self.context.on_event)
 
 
 class CallStep(Protocol):
@@ -81,7 +78,7 @@ def parse_arguments(tool: AnyTool, call: ToolCall) -> Any:
     except ValidationError as error:
         problems = _sentence(error.errors(include_url=False), kind.model_fields)
         # the prompt may not list the tool
-        usage = f"; it is {call_signature(tool.spec())}" if tool.is_extension else ""
+        usage = f"; it is {deferred.call_signature(tool.spec())}" if tool.is_extension else ""
         raise ToolError(f"bad arguments for {call.name}: {problems}{usage}") from error
 
 
@@ -114,17 +111,17 @@ class Consent(Struct, frozen=True):
 
     call: ToolCall
     policy: PermissionPolicy
-    confiner: Confiner
+    confiner: confinement.Confiner
     approver: Approver
     observer: CallObserver | None = None
     caller: str = ""
     notes: list[str] = field(default_factory=list[str])
 
-    async def obtain(self, prepared: PreparedCall) -> Plan:
+    async def obtain(self, prepared: PreparedCall) -> confinement.Plan:
         """The way in which the call may run; raises ToolError if it may not."""
         mode = self.policy.mode
         plan = await self._plan(prepared)
-        if plan.verdict.decision is Decision.ASK:
+        if plan.verdict.decision is rules.Decision.ASK:
             accesses, preview = prepared.accesses, await self._preview(prepared)
             request = self._request(accesses, plan.verdict, preview, plan.sandbox_text)
             request = _offering(request, plan.policy, prepared.tool, accesses)
@@ -139,8 +136,8 @@ class Consent(Struct, frozen=True):
         return plan
 
     async def opened(
-        self, prepared: PreparedCall, plan: Plan, refusal: Refusal
-    ) -> tuple[Plan, str]:
+        self, prepared: PreparedCall, plan: confinement.Plan, refusal: Refusal
+    ) -> tuple[confinement.Plan, str]:
         """The plan by which the call runs again, and the text to add to its result.
 
         Raises ToolError if a rule or the user says no.
@@ -150,7 +147,7 @@ class Consent(Struct, frozen=True):
         current = await asyncio.to_thread(
             prepared.tool.accesses, prepared.arguments, prepared.context
         )
-        prepared = replace(prepared, accesses=tuple(current))
+        prepared = structs.replace(prepared, accesses=tuple(current))
         accesses = prepared.command.opening(opening.kind)
         verdict = self._decide(prepared.tool, (*self._denied(prepared), *accesses))
         preview = await self._preview(prepared)
@@ -163,16 +160,16 @@ class Consent(Struct, frozen=True):
     async def authorize(self, tool: AnyTool, access: Access, purpose: str) -> bool:
         """Decide on a further access of the running call."""
         verdict = self._decide(tool, [access])
-        if verdict.decision is Decision.ASK:
+        if verdict.decision is rules.Decision.ASK:
             request = self._request((access,), verdict, purpose)
             request = _offering(request, self.policy, tool, [access])
             approval = await self._approval(request)
             if access.kind is AccessKind.PLAN:
                 # here "for the session" means that edits need no approval; no rule is added
                 self.policy.end_plan(edits=approval.choice is Choice.SESSION)
-                approval = replace(approval, choice=Choice.ONCE)
+                approval = structs.replace(approval, choice=Choice.ONCE)
             self.notes.append(self._remember(request, approval))
-        return verdict.decision is Decision.ASK
+        return verdict.decision is rules.Decision.ASK
 
     async def ask_user(
         self, reason: str, text: str, fields: tuple[str, ...], choices: FieldChoices
@@ -191,7 +188,7 @@ class Consent(Struct, frozen=True):
     async def disclosed(self, result: ToolResult) -> ToolResult:
         """The result as the model may read it: complete, or an error without the private key."""
         mode = self.policy.mode
-        if mode is ApproveMode.ALL or not holds_private_key(result.content):
+        if mode is ApproveMode.ALL or not content.holds_private_key(result.content):
             return result
         approval = Approval(Choice.DENY, reason="--approve none")
         if mode is not ApproveMode.NONE:
@@ -200,12 +197,12 @@ class Consent(Struct, frozen=True):
         if approval.choice is not Choice.DENY:
             return result
         why = f"{approval.reason}: {approval.feedback}" if approval.feedback else approval.reason
-        return replace(result, content=f"Error: {HELD_BACK} ({why})", ok=False)
+        return structs.replace(result, content=f"Error: {HELD_BACK} ({why})", ok=False)
 
-    async def _plan(self, prepared: PreparedCall) -> Plan:
+    async def _plan(self, prepared: PreparedCall) -> confinement.Plan:
         """How the rules let the call run; raises ToolError if they deny it."""
         if not prepared.tool.starts_programs:
-            return Plan(self._decide(prepared.tool, prepared.accesses), self.policy)
+            return confinement.Plan(self._decide(prepared.tool, prepared.accesses), self.policy)
         plan = await self.confiner.plan(prepared.command)
         self._report(plan.verdict)
         return plan
@@ -220,7 +217,7 @@ class Consent(Struct, frozen=True):
         """Tell the observer; raises ToolError for a verdict that denies."""
         if self.observer is not None:
             self.observer.ruled(verdict.decision, verdict.cause)
-        if verdict.decision is Decision.DENY:
+        if verdict.decision is rules.Decision.DENY:
             raise ToolError(f"denied by rule: {verdict.cause}")
 
     def _request(
@@ -257,8 +254,8 @@ class Consent(Struct, frozen=True):
         """The user's answer, which the observer is told too."""
         if self.caller:
             # the ids of calls are unique only among those of one model
-            call = replace(request.call, id=f"{self.caller}: {request.call.id}")
-            request = replace(request, call=call, caller=self.caller)
+            call = structs.replace(request.call, id=f"{self.caller}: {request.call.id}")
+            request = structs.replace(request, call=call, caller=self.caller)
         approval = await self.approver.ask(request)
         if self.observer is not None:
             self.observer.answered(approval)
@@ -273,7 +270,7 @@ class Consent(Struct, frozen=True):
         except ToolError as error:
             # "no such file" tells a model about a place that it may not look into
             reads = _revealing_reads(error, prepared.accesses)
-            if self.policy.decide(prepared.tool.name, reads).decision is Decision.ALLOW:
+            if self.policy.decide(prepared.tool.name, reads).decision is rules.Decision.ALLOW:
                 raise
             return f"({error})"
 
@@ -298,10 +295,10 @@ def _offering(
     request: ApprovalRequest, policy: PermissionPolicy, tool: AnyTool, accesses: Sequence[Access]
 ) -> ApprovalRequest:
     """The request with the rules that the answers "session" and "always" would add."""
-    return replace(
+    return structs.replace(
         request,
-        session=propose(policy, tool.name, accesses, Lifetime.SESSION),
-        always=propose(policy, tool.name, accesses, Lifetime.ALWAYS),
+        session=propose(policy, tool.name, accesses, rules.Lifetime.SESSION),
+        always=propose(policy, tool.name, accesses, rules.Lifetime.ALWAYS),
     )
 
 

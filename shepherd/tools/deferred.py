@@ -9,8 +9,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, cast
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 from pydantic import Field
 
 from shepherd.errors import ToolError
@@ -49,7 +48,7 @@ def open_call(call: ToolCall, client_tools: Container[str] = ()) -> ToolCall:
     arguments = _inner_arguments(values)
     if not isinstance(name, str) or arguments is None or name.strip() in client_tools:
         return call
-    return replace(call, name=name.strip(), arguments=arguments)
+    return structs.replace(call, name=name.strip(), arguments=arguments)
 
 
 def unknown_tool(name: str, names: Iterable[str]) -> str:

@@ -14,9 +14,8 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from shepherd.errors import ToolError
 from shepherd.plugins import Group, Plugins
+from shepherd.tools import deferred, paths
 from shepherd.tools.access import Access, AccessKind, Claim
-from shepherd.tools.deferred import RESERVED_NAMES
-from shepherd.tools.paths import resolve_path
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.tool import AnyTool, Arguments, Tool, ToolContext, ToolResult
 
@@ -124,7 +123,7 @@ def check_tool_name(name: str) -> str:
     """
     if not _NAME.fullmatch(name):
         raise TypeError(f"{name!r} can't be a tool's name: use up to 64 of a-z, 0-9 and _")
-    if name in RESERVED_NAMES:
+    if name in deferred.RESERVED_NAMES:
         raise TypeError(f"{name!r} can't be a tool's name: Shepherd has a tool of that name")
     if name in {kind.value for kind in AccessKind}:
         raise TypeError(f"{name!r} can't be a tool's name: permission rules use this word")
@@ -171,7 +170,7 @@ def _resolved(access: Access, context: ToolContext) -> Access:
     """The access as rules read it; raises ValueError for an unknown kind, ToolError for a path."""
     kind, target = AccessKind(access.kind), access.target
     if kind in _PATHS:
-        target = str(resolve_path(target, context.cwd))
+        target = str(paths.resolve_path(target, context.cwd))
     return Access(kind, target, Claim(access.claim), access.named)
 
 

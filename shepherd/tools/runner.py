@@ -9,10 +9,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from shepherd import errors, events, messages
 from shepherd.config.section import ApproveMode, SandboxMode
-from shepherd.errors import ToolError
-from shepherd.events import EventCallback, Notice, Topic, ignore_events
-from shepherd.messages import ToolCall
 from shepherd.tools.access import Access
 from shepherd.tools.confinement import Confiner, Plan, refusal_note
 from shepherd.tools.consent import CallStep, Consent, PreparedCall, parse_arguments
@@ -84,9 +82,9 @@ class ToolRunner:
 
     async def run(
         self,
-        call: ToolCall,
+        call: messages.ToolCall,
         output_bytes: int | None = None,
-        on_event: EventCallback = ignore_events,
+        on_event: events.EventCallback = events.ignore_events,
     ) -> ToolResult:
         """The call's result, whatever happens; only cancelling the task raises."""
         limit = min(output_bytes or self.context.output_bytes, self.context.output_bytes)
@@ -97,22 +95,22 @@ class ToolRunner:
         context = replace(self.context, output_bytes=limit, on_event=on_event, runner=self)
         try:
             result = await consent.disclosed(await self._run_approved(call, context, consent))
-        except ToolError as error:
+        except errors.ToolError as error:
             result = ToolResult(f"Error: {harmless_error(error)}", ok=False)
         except Exception as error:  # noqa: BLE001 - a defect in one tool must not end the session
             _log.exception("%s failed", call.name)
             result = ToolResult(f"Error: {call.name} failed: {harmless_error(error)}", ok=False)
         if mode is ApproveMode.PLAN and self.policy.mode is not mode:  # the user accepted a plan
-            on_event(Notice(self.policy.mode.value, Topic.MODE))
+            on_event(events.Notice(self.policy.mode.value, events.Topic.MODE))
         return await asyncio.to_thread(self._presentable, result, limit)
 
     async def _run_approved(
-        self, call: ToolCall, context: ToolContext, consent: Consent
+        self, call: messages.ToolCall, context: ToolContext, consent: Consent
     ) -> ToolResult:
         """Check the call, obtain consent, and run it; raises ToolError."""
         tool = self.registry.get(call.name)
         if tool is None:
-            raise ToolError(unknown_tool(call.name, self.registry.names))
+            raise errors.ToolError(unknown_tool(call.name, self.registry.names))
         arguments = parse_arguments(tool, call)
         await self._confiner.prepare(context.on_event)
         context = replace(context, denies=partial(self.policy.denies, tool.name))
@@ -136,7 +134,7 @@ class ToolRunner:
             await step.before(prepared)
         try:
             result = await self._run_confined(prepared, plan, consent)
-        except ToolError as error:
+        except errors.ToolError as error:
             # the steps after the call are told about a failure too
             result = ToolResult(f"Error: {harmless_error(error)}", ok=False)
         for step in reversed(self.steps):
@@ -157,9 +155,9 @@ class ToolRunner:
                 return replace(result, content=result.content + notes)
             try:
                 plan, answer = await consent.opened(prepared, plan, result.refusal)
-            except ToolError as error:  # no: the first result stands
+            except errors.ToolError as error:  # no: the first result stands
                 note = refusal_note(result.refusal, str(error))
-                prepared.context.on_event(Notice(note, Topic.NOTICE))
+                prepared.context.on_event(events.Notice(note, events.Topic.NOTICE))
                 return replace(result, content=f"{result.content}{notes}\n[{note}]")
             notes += answer
 
@@ -207,4 +205,4 @@ async def _run_in_time(tool: AnyTool, arguments: Any, context: ToolContext) -> T
     except TimeoutError as error:
         if not deadline.expired():
             raise  # the tool's own, for example of a connection
-        raise ToolError(f"timed out after {seconds:g} s") from error
+        raise errors.ToolError(f"timed out after {seconds:g} s") from error

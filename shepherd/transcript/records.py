@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import msgspec
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from shepherd.errors import SessionError
 from shepherd.messages import INTERRUPTED, JsonObject, Message, Role, message_from_json
@@ -93,7 +92,7 @@ def header_line(header: Header) -> bytes:
 
 def change_line(change: Change) -> bytes:
     """A change as a line with its newline, and with the time of now."""
-    return json_line(msgspec.to_builtins(replace(change, time=now())))
+    return json_line(msgspec.to_builtins(structs.replace(change, time=now())))
 
 
 def with_version(line: bytes, before: int, version: int) -> bytes:

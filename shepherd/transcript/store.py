@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from shepherd.errors import SessionError
 from shepherd.messages import Message, Role, message_to_json
@@ -126,13 +125,13 @@ class Transcript:
     def _setting_changed(self, name: str, value: str) -> None:
         """Record a setting, in the header as long as that is not written."""
         if self._log is None:  # the header is not written yet
-            self.header = replace(self.header, **{name: value})
+            self.header = structs.replace(self.header, **{name: value})
         else:
             self._write(records.SettingChanged(name, value))
 
     def _need_branches(self) -> None:
         """Raise the version in the header, so that an older Shepherd refuses the session."""
-        before, self.header = self.header, replace(self.header, version=records.VERSION)
+        before, self.header = self.header, structs.replace(self.header, version=records.VERSION)
         if self._log is None or before.version >= records.VERSION:
             return
         try:

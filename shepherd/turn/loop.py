@@ -12,9 +12,8 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from shepherd import events
+from shepherd import errors, events
 from shepherd.backends.base import Backend, Generation
-from shepherd.errors import ContextFullError, InvalidRequestError, ShepherdError
 from shepherd.messages import Message
 from shepherd.session import Session, SessionAdditions
 from shepherd.turn.calls import CallRounds
@@ -93,7 +92,7 @@ class _Turn:
             if prompt is not None and not await self._begin(prompt):
                 return self._outcome(events.FinishReason.CANCELLED)
             return await self._rounds()
-        except ShepherdError as error:
+        except errors.ShepherdError as error:
             self.stream.send(events.Failure(str(error), type(error).__name__))
             raise
 
@@ -141,7 +140,7 @@ class _Turn:
             return None
         try:
             return await self._generate()
-        except ContextFullError:
+        except errors.ContextFullError:
             # without eviction, rounds that have ended stand as the answer; a first one has failed
             if self.limits.evicts or not self.stats:
                 raise
@@ -165,7 +164,7 @@ class _Turn:
         self.stream.begin_generation()
         try:
             generation = await self._generate_evicting()
-        except InvalidRequestError:
+        except errors.InvalidRequestError:
             # refused images would make each later request fail too
             if not self.stats and self.session.messages[-1].images:
                 self.session.pop_last()
@@ -200,7 +199,7 @@ class _Turn:
                     if accepts_size or self.stream.cancelled or has_room(backend, tokens):
                         limit = self._token_limit()
                         return await observer.generate(backend, prompt, self.stream.send, limit)
-            except ContextFullError as full:
+            except errors.ContextFullError as full:
                 # the user has seen a part of the answer, which another attempt would repeat
                 if self.stream.partial_message() is not None or not self.limits.evicts:
                     raise
@@ -217,11 +216,11 @@ class _Turn:
             self.session.ledger.context_size = self.backend.info.context_size
         return self.stream.send(event)
 
-    async def _make_room(self, full: ContextFullError, failures: int) -> None:
+    async def _make_room(self, full: errors.ContextFullError, failures: int) -> None:
         """Evict old messages; raises ContextFullError if that can't make the prompt fit."""
         try:
             evicted = await make_room(self.session, self.backend, full, failures)
-        except ContextFullError:
+        except errors.ContextFullError:
             if not self.stats:  # the prompt itself is too long: the next one must not fail too
                 self.session.pop_last()
             raise

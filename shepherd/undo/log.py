@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from shepherd.undo.files import KeptFiles, restore_order
 from shepherd.undo.store import ABSENT, Change, ChangeKind, Entry, FileState, Kind, UndoStore
@@ -114,10 +113,10 @@ class ChangeLog:
         Calls can overlap: a change that finishes late gets a new number, so the order holds.
         """
         changed = tuple(e for e in entries if e.before != e.after)
-        finished = replace(change, entries=changed, finished=True)
+        finished = structs.replace(change, entries=changed, finished=True)
         if changed and self.changes and self.changes[-1].number > change.number:
             self.drop(change)
-            finished = replace(finished, number=self._next_number)
+            finished = structs.replace(finished, number=self._next_number)
             self._next_number += 1
         if changed or change.kind in (ChangeKind.UNDO, ChangeKind.REDO):
             self._store.write(self.files.session, finished)
@@ -132,7 +131,7 @@ class ChangeLog:
 
     def note(self, at: int, label: str) -> None:
         """Write that something ran whose changes are not known."""
-        change = replace(self.begin(at, ChangeKind.TOOL, label, ()), finished=True)
+        change = structs.replace(self.begin(at, ChangeKind.TOOL, label, ()), finished=True)
         self._store.write(self.files.session, change)
         self._append(change)
 
@@ -233,7 +232,7 @@ class ChangeLog:
         """Finish a change whose program was killed during the call."""
         states = self.files.states(e.path for e in change.entries)
         entries = [
-            replace(e, after=e.before if states[e.path] == e.before else UNKNOWN)
+            structs.replace(e, after=e.before if states[e.path] == e.before else UNKNOWN)
             for e in change.entries
         ]
         self.finish(change, entries)

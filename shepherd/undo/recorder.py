@@ -10,8 +10,7 @@ from msgspec import Struct
 from shepherd.errors import UndoError
 from shepherd.tools.access import Access, AccessKind, Claim
 from shepherd.tools.consent import PreparedCall
-from shepherd.tools.files.linediff import unified_diff
-from shepherd.tools.files.textfile import detect
+from shepherd.tools.files import linediff, textfile
 from shepherd.tools.text import one_line, pluralize, valid_text
 from shepherd.undo.files import KeptFiles
 from shepherd.undo.log import ChangeLog, MoveResult, Step, net_entries
@@ -274,7 +273,7 @@ class Recorder:
         old, new = self._text(before), self._text(after)
         if old is None or new is None:
             return f"{title}: {kind_change or 'changed'} ({_missing_text(before, after)})"
-        diff = unified_diff(old, new, title)
+        diff = linediff.unified_diff(old, new, title)
         return "\n".join(filter(None, [first_line, diff]))
 
     def _text(self, state: FileState) -> str | None:
@@ -282,7 +281,7 @@ class Recorder:
         if state.kind is Kind.ABSENT:
             return ""
         data = self._files.content(state)
-        encoding = None if data is None else detect(data)
+        encoding = None if data is None else textfile.detect(data)
         if data is None or encoding is None:
             return None
         try:

@@ -11,8 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from shepherd.database import DatabaseFile
-from shepherd.errors import UndoError
+from shepherd import database, errors
 
 DAY = 86_400 * 10**9
 """In nanoseconds, like all times of the store."""
@@ -149,7 +148,7 @@ class UndoStore:
         self.path = path
         self._limits = limits
         self._warn = warn
-        self._file = DatabaseFile(path, MIGRATIONS, self._warn_of_damage, UndoError)
+        self._file = database.DatabaseFile(path, MIGRATIONS, self._warn_of_damage, errors.UndoError)
         # whether what is too old has been removed
         self._is_cleaned = False
 

@@ -6,10 +6,9 @@ from contextlib import suppress
 from typing import Any, cast
 
 import httpx
-from msgspec import Struct, field
-from msgspec.structs import asdict, replace
+from msgspec import Struct, field, structs
 
-from shepherd import events
+from shepherd import errors, events, messages, sampling
 from shepherd.backends.api import stream
 from shepherd.backends.api.adapter import Adapter
 from shepherd.backends.api.calls import CallCollector, CollectedCalls, as_text
@@ -20,10 +19,7 @@ from shepherd.backends.base import Generation
 from shepherd.backends.output.filter import OutputFilter
 from shepherd.backends.output.style import GENERIC, OutputStyle
 from shepherd.backends.output.text import ContentTokens
-from shepherd.errors import UnreachableError
 from shepherd.json_text import read_json, too_deep
-from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec
-from shepherd.sampling import TokenLogprob
 from shepherd.session import Session
 
 FENCES_ONLY = OutputStyle("native", think=(), formats=frozenset(), separator="")
@@ -34,7 +30,7 @@ class Collected(Struct):
     """The data of an answer beside its text."""
 
     calls: CallCollector = field(default_factory=CallCollector)
-    extra: JsonObject = field(default_factory=dict[str, Any])
+    extra: messages.JsonObject = field(default_factory=dict[str, Any])
     usage: stream.Usage = field(default_factory=stream.Usage)
     stop: stream.Stop | None = None
     error: stream.Error | None = None
@@ -51,7 +47,7 @@ class Answer:
         adapter: Adapter,
         session: Session,
         callback: events.EventCallback,
-        logprobs: list[TokenLogprob] | None = None,
+        logprobs: list[sampling.TokenLogprob] | None = None,
         *,
         prompted_tools: bool = False,
     ) -> None:
@@ -64,7 +60,7 @@ class Answer:
         self.collected = Collected()
         self._adapter = adapter.name
         self._callback = callback
-        self._tools: Sequence[ToolSpec] = tuple(session.callable_tools)
+        self._tools: Sequence[messages.ToolSpec] = tuple(session.callable_tools)
         self._stops = session.sampling.stop or ()
         self._used_ids = {call.id for m in session.messages for call in m.tool_calls}
         prints_calls = adapter.prints_calls or prompted_tools
@@ -142,11 +138,13 @@ class Answer:
         message, stop_string = self.message(calls), self._stop_string()
         return Generation(message, reason, stats, problems, logprobs, broken, stop_string)
 
-    def message(self, calls: tuple[ToolCall, ...] = ()) -> Message:
+    def message(self, calls: tuple[messages.ToolCall, ...] = ()) -> messages.Message:
         """The message so far."""
-        message = Message.assistant("".join(self._content), "".join(self._reasoning), calls)
+        message = messages.Message.assistant(
+            "".join(self._content), "".join(self._reasoning), calls
+        )
         extra = sanitize_object(self.collected.extra)
-        return replace(message, extra={self._adapter: extra}) if extra else message
+        return structs.replace(message, extra={self._adapter: extra}) if extra else message
 
     def _take_one(self, delta: stream.Delta) -> None:
         """Process one delta; of several stops or errors the first counts."""
@@ -191,7 +189,7 @@ class Answer:
         named = self.collected.stop.stop_string
         return named if named in self._stops else ""
 
-    def _show_uncalled(self, native: CollectedCalls, printed: Sequence[ToolCall]) -> None:
+    def _show_uncalled(self, native: CollectedCalls, printed: Sequence[messages.ToolCall]) -> None:
         """Show calls that are not run as text, so that nothing is lost.
 
         These are the `native` calls that were rejected, and the `printed` ones of an answer that
@@ -248,7 +246,7 @@ class Answer:
             self.cancelled = not self._callback(event)
 
 
-def _append(extra: JsonObject, value: JsonObject) -> None:
+def _append(extra: messages.JsonObject, value: messages.JsonObject) -> None:
     """Add `value`: lists are extended, other existing fields are replaced."""
     for key, new in value.items():
         old = extra.get(key)
@@ -258,8 +256,8 @@ def _append(extra: JsonObject, value: JsonObject) -> None:
 
 def _updated(usage: stream.Usage, later: stream.Usage) -> stream.Usage:
     """The usage with the counts of a later one, which may have only some of them."""
-    counts = {name: count for name, count in asdict(later).items() if count is not None}
-    return replace(usage, **counts)
+    counts = {name: count for name, count in structs.asdict(later).items() if count is not None}
+    return structs.replace(usage, **counts)
 
 
 _DONE = b"[DONE]"
@@ -308,7 +306,7 @@ class Reading:
             except httpx.RequestError as error:
                 why = reason(error)
             self.take(decoder.finish())
-        except UnreachableError as error:  # of the decoder: what came is not an API's answer
+        except errors.UnreachableError as error:  # of the decoder: what came is not an API's answer
             why = reason(error)
         # an answer that ended without being whole was cancelled, or has an error of its own
         if not (self._is_whole or self._answer.ended):
@@ -350,7 +348,7 @@ class Reading:
                 self._answer_began_at = self._clock()
 
 
-def _object(text: bytes) -> JsonObject:
+def _object(text: bytes) -> messages.JsonObject:
     """The event's object; {} for any other value, from which a decoder makes nothing."""
     try:
         value = read_json(text)
@@ -358,4 +356,4 @@ def _object(text: bytes) -> JsonObject:
         return {}
     if not isinstance(value, dict) or too_deep(text, value):
         return {}
-    return cast(JsonObject, value)
+    return cast(messages.JsonObject, value)

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 from urllib.parse import quote
 
-from shepherd.backends.api import adapter, stream
-from shepherd.backends.api.embedding import as_vectors
+from shepherd.backends.api import adapter, embedding, stream
 from shepherd.backends.api.gemini_request import chat_body, model_path
 from shepherd.backends.api.model_list import listed_model
 from shepherd.backends.embedding import EmbeddingInput, normalised, plain_texts
@@ -177,7 +176,7 @@ class GeminiEmbeddings(adapter.EmbeddingApi):
     def parse(self, body: JsonObject) -> adapter.EmbeddingAnswer:
         values = [item.get("values") for item in as_objects(body.get("embeddings"))]
         usage = as_object(body.get("usageMetadata"))
-        vectors = [normalised(vector) for vector in as_vectors(values)]
+        vectors = [normalised(vector) for vector in embedding.as_vectors(values)]
         return adapter.EmbeddingAnswer(vectors, as_count(usage.get("promptTokenCount")))
 
 

@@ -13,8 +13,7 @@ from hashlib import sha256
 from itertools import count, groupby, takewhile
 from typing import cast
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from shepherd.messages import JsonObject, Message, Role, ToolCall
 
@@ -111,7 +110,7 @@ class CallNames:
         name, arguments = self._valid_name(call.name), sanitize_object(call.arguments)
         if (call_id, name, arguments) == (call.id, call.name, call.arguments):
             return call
-        return replace(call, id=call_id, name=name, arguments=arguments)
+        return structs.replace(call, id=call_id, name=name, arguments=arguments)
 
     def _unique_id(self, call_id: str) -> str:
         """The id itself if it may be used, else the first free one of those made from it."""
@@ -154,7 +153,7 @@ def _filled(message: Message) -> Message:
     reasoning = clean_text(message.reasoning)
     if (content, reasoning) == (message.content, message.reasoning):
         return message
-    return replace(message, content=content, reasoning=reasoning)
+    return structs.replace(message, content=content, reasoning=reasoning)
 
 
 def _paired(messages: Sequence[Message], names: CallNames) -> Iterator[Message]:
@@ -172,7 +171,7 @@ def _paired(messages: Sequence[Message], names: CallNames) -> Iterator[Message]:
                 yield from _answered(caller, [], names)
             caller = message if message.role is Role.ASSISTANT and message.tool_calls else None
             if caller is None:  # calls of another role than the assistant mean nothing
-                yield replace(message, tool_calls=()) if message.tool_calls else message
+                yield structs.replace(message, tool_calls=()) if message.tool_calls else message
     if caller is not None:
         yield from _answered(caller, [], names)
 
@@ -190,7 +189,7 @@ def _answered(caller: Message, following: Sequence[Message], names: CallNames) -
             unmatched.remove(match)
         results.append(match or Message.tool(call, NO_RESULT))
     calls = tuple(map(names.valid, caller.tool_calls))
-    yield caller if calls == caller.tool_calls else replace(caller, tool_calls=calls)
+    yield caller if calls == caller.tool_calls else structs.replace(caller, tool_calls=calls)
     for call, result in zip(calls, results, strict=True):
         yield _result_of(call, result)
     # behind all results, since no message may come between a call and its result
@@ -205,7 +204,7 @@ def _result_of(call: ToolCall, result: Message) -> Message:
     names = (result.tool_call_id, result.name)
     if names == (call.id, call.name) and not (result.tool_calls or result.images):
         return result
-    return replace(result, tool_calls=(), tool_call_id=call.id, name=call.name, images=())
+    return structs.replace(result, tool_calls=(), tool_call_id=call.id, name=call.name, images=())
 
 
 def _as_user(result: Message) -> Message:
@@ -225,7 +224,7 @@ def _merged(messages: Sequence[Message]) -> Iterator[Message]:
         if role is Role.TOOL or len(group) == 1:  # each result belongs to a call of its own
             yield from group
             continue
-        yield replace(
+        yield structs.replace(
             group[-1],
             content="\n\n".join(m.content for m in group if m.content),
             reasoning="\n\n".join(m.reasoning for m in group if m.reasoning),

@@ -3,10 +3,9 @@
 import math
 from collections.abc import Iterable
 
+from shepherd import messages, prices
 from shepherd.backends.api.adapter import ModelEntry
 from shepherd.json_text import as_count, as_object
-from shepherd.messages import JsonObject
-from shepherd.prices import Price
 
 CONTEXT_FIELDS = (
     "loaded_context_length",  # LM Studio
@@ -37,7 +36,7 @@ OUTPUT_FIELDS = (
 
 def listed_model(
     id: str,
-    item: JsonObject,
+    item: messages.JsonObject,
     *,
     vision: bool | None = None,
     output_fields: Iterable[str] = OUTPUT_FIELDS,
@@ -49,7 +48,7 @@ def listed_model(
     return ModelEntry(id, size, limit, source, vision, price=listed_price(item))
 
 
-def _first_count(item: JsonObject, fields: Iterable[str]) -> tuple[int, str]:
+def _first_count(item: messages.JsonObject, fields: Iterable[str]) -> tuple[int, str]:
     """The first number of tokens that is not 0, and its field; (0, "") without one."""
     for field in fields:
         if number := as_count(_value(item, field)):
@@ -57,7 +56,7 @@ def _first_count(item: JsonObject, fields: Iterable[str]) -> tuple[int, str]:
     return 0, ""
 
 
-def _value(item: JsonObject, field: str) -> object:
+def _value(item: messages.JsonObject, field: str) -> object:
     """The value of a field such as "meta.n_ctx": a dot leads into an object."""
     *steps, last = field.split(".")
     for step in steps:
@@ -89,7 +88,7 @@ MAX_PER_TOKEN = 0.001
 """US dollars. Greater prices are for a million tokens, because none costs so much for one token."""
 
 
-def listed_price(item: JsonObject) -> Price | None:
+def listed_price(item: messages.JsonObject) -> prices.Price | None:
     """The price in an item of a list; None if it has none, or only zeros.
 
     Without a price of their own, cached tokens cost as much as others.
@@ -100,10 +99,10 @@ def listed_price(item: JsonObject) -> Price | None:
     if read is None or written is None or not (read or written):
         return None
     unit = 1.0 if max(read, written) > MAX_PER_TOKEN else 1e6
-    return Price(read * unit, written * unit, (read if cached is None else cached) * unit)
+    return prices.Price(read * unit, written * unit, (read if cached is None else cached) * unit)
 
 
-def _first_amount(item: JsonObject, fields: Iterable[str]) -> float | None:
+def _first_amount(item: messages.JsonObject, fields: Iterable[str]) -> float | None:
     """The first price in these fields, which may be 0; None without one."""
     amounts = (_amount(_value(item, field)) for field in fields)
     return next((amount for amount in amounts if amount is not None), None)

@@ -11,13 +11,12 @@ from collections.abc import Collection, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shepherd import errors, sampling
 from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelTraits
 from shepherd.backends.api.history import Rules, normalise
 from shepherd.backends.base import Prefilled, cannot_see, new_images
 from shepherd.backends.inprocess.conversation import Conversation, with_plain_tools
-from shepherd.errors import ImageError
 from shepherd.messages import Message, Role
-from shepherd.sampling import TokenLogprob
 from shepherd.session import Session, TokenLedger
 
 
@@ -47,7 +46,7 @@ class ApiPrefilled(Prefilled):
         self.prompt = prompt
         self.prompt_tokens = prompt_tokens
         self.cached_tokens = 0
-        self.logprobs: list[TokenLogprob] | None = None
+        self.logprobs: list[sampling.TokenLogprob] | None = None
         if prompt.session.sampling.logprobs is not None:
             self.logprobs = []
 
@@ -95,7 +94,7 @@ def check_new_images(
         if image.media_type not in types:
             kind = image.media_type.removeprefix("image/").upper()
             name = image.name or "An image"
-            raise ImageError(f"{name} is a {kind}, which {model.id} can't read; send a PNG.")
+            raise errors.ImageError(f"{name} is a {kind}, which {model.id} can't read; send a PNG.")
 
 
 def rejects_images(text: str) -> bool:

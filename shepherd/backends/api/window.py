@@ -2,8 +2,7 @@
 
 from http import HTTPStatus
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from shepherd.backends.api.adapter import Adapter, ModelEntry, ModelTraits
 from shepherd.backends.api.http.client import ApiClient
@@ -63,7 +62,7 @@ async def ask_window(
     listed = next((entry for entry in models if entry.id == model), ModelEntry(model))
     needs_probe = not setting or adapter.tells_abilities
     details = await _probed(client, adapter, listed) if needs_probe else listed
-    served_traits = replace(
+    served_traits = structs.replace(
         traits,
         id=model,
         price=details.price or listed.price,
@@ -113,7 +112,7 @@ async def _probed(client: ApiClient, adapter: Adapter, listed: ModelEntry) -> Mo
         tools = result.tools if tools is None else tools
         if has_size and vision is not None:
             break  # thinking and tools come with the same probe as vision
-    return replace(details, vision=vision, thinking=thinking, tools=tools)
+    return structs.replace(details, vision=vision, thinking=thinking, tools=tools)
 
 
 def _only(models: list[ModelEntry], client: ApiClient) -> str:

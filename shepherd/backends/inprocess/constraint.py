@@ -5,8 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from shepherd.backends.inprocess.gbnf import add_gbnf
 from shepherd.backends.inprocess.lark import Rules, characters, json_value, literal, through
@@ -293,7 +292,7 @@ def _expressible(tool: ToolSpec) -> ToolSpec:
     except InvalidRequestError:
         if tool.enforced:
             raise
-        return replace(tool, parameters={"type": "object"})
+        return structs.replace(tool, parameters={"type": "object"})
     return tool
 
 

@@ -4,8 +4,7 @@ import json
 import re
 from typing import Any, cast
 
-from shepherd.errors import InvalidRequestError
-from shepherd.messages import JsonObject
+from shepherd import errors, messages
 
 MAX_GRAMMAR = 1_000_000
 """Characters of the longest grammar."""
@@ -39,7 +38,7 @@ class Rules:
         if free_name not in self._bodies:
             self._size += len(free_name) + len(body)
             if self._size > MAX_GRAMMAR:
-                raise InvalidRequestError(
+                raise errors.InvalidRequestError(
                     f"The schema or the tools are too large to be enforced: they take more than "
                     f"{MAX_GRAMMAR} characters."
                 )
@@ -75,10 +74,10 @@ def json_value(schema: Any, comma: str = ", ", colon: str = ": ", *, strict: boo
     The whitespace is fixed, so there is no endless whitespace between two values.
     """
     # The options stand in the schema, and a schema that is only `true` or `false` has no place.
-    holder = cast(JsonObject, schema) if isinstance(schema, dict) else {"allOf": [schema]}
+    holder = cast(messages.JsonObject, schema) if isinstance(schema, dict) else {"allOf": [schema]}
     # Only a schema with control characters in it needs \u.
     escapes = _ESCAPES + ("u" if _CONTROL.search(json.dumps(holder)) else "")
-    options: JsonObject = {
+    options: messages.JsonObject = {
         "whitespace_flexible": False,
         "item_separator": comma,
         "key_separator": colon,

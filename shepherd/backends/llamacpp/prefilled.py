@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from shepherd.backends.base import Prefilled
 from shepherd.backends.inprocess.answer import Failed, Finished, Progress, Ready, Update
@@ -128,7 +127,7 @@ class LlamaPrefilled(Prefilled):
         sampling = self.request.sampling
         lowest = BIAS_RANGE[0]  # which bans a token
         bans = [(token, lowest) for token in self._vocab.ends] if sampling.ignore_eos else []
-        return replace(sampling, logit_bias=(*(sampling.logit_bias or ()), *bans))
+        return structs.replace(sampling, logit_bias=(*(sampling.logit_bias or ()), *bans))
 
     @property
     def prompt_logprobs(self) -> Sequence[TokenLogprob]:

@@ -3,22 +3,20 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shepherd import errors, messages
 from shepherd.backends.base import cannot_see, earlier_images, refuse_images
-from shepherd.backends.inprocess import sessions
+from shepherd.backends.inprocess import sessions, threads
 from shepherd.backends.inprocess.constraint import CompiledConstraint, Constrainer, Constraint
 from shepherd.backends.inprocess.conversation import Conversation
 from shepherd.backends.inprocess.matcher import GrammarCompiler
 from shepherd.backends.inprocess.prompt import Prompt, PromptBuilder
 from shepherd.backends.inprocess.raw import raw_prompt
-from shepherd.backends.inprocess.threads import TextThread
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.prefilled import LengthLimit, Request
 from shepherd.backends.llamacpp.sampling.guard import EFFORT_TOKENS, ThoughtBudget, thought_budget
 from shepherd.backends.llamacpp.sampling.native_chain import recommended_sampling, resolve_biases
 from shepherd.backends.llamacpp.vision.parts import PromptImages, raw_images
 from shepherd.backends.output.style import OutputStyle
-from shepherd.errors import InvalidRequestError
-from shepherd.messages import Message
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling, check_sampling
 from shepherd.session import RawPrompt, Session
 
@@ -31,7 +29,7 @@ class RequestBuilder:
         engine: Engine,
         prompts: PromptBuilder,
         style: OutputStyle,
-        text: TextThread,
+        text: threads.TextThread,
         sampling: Sampling,
         name: str,
     ) -> None:
@@ -91,7 +89,7 @@ class RequestBuilder:
         measured = isinstance(raw, RawPrompt) and raw.measured
         return replace(request, raw=True, measured=measured)
 
-    async def count_message(self, message: Message) -> int:
+    async def count_message(self, message: messages.Message) -> int:
         """The tokens of a message, exactly."""
         if self._images is None or not message.images:
             return await self._text.run(self._prompts.count_message, message)
@@ -178,7 +176,7 @@ class RequestBuilder:
         is_own = not constraint.foreign  # all of it was made from schemas
         try:
             matcher = await self._grammars.matcher(constraint.grammar, own=is_own)
-        except InvalidRequestError:
+        except errors.InvalidRequestError:
             if constraint.enforced:
                 raise
             return None

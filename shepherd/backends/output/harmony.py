@@ -3,15 +3,14 @@
 import re
 from collections.abc import Mapping
 
+from shepherd.backends.output import markers, modes
 from shepherd.backends.output.catalog import problem_of_arguments
-from shepherd.backends.output.markers import MarkerSet
-from shepherd.backends.output.modes import HoldingMode, Lead, Machine, Mode, Opener
 from shepherd.events import CallbackEvent
 
 START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 _ENDS = ("<|end|>", "<|return|>", "<|call|>")
-_BOUNDARY = MarkerSet.of(*_ENDS, START, CHANNEL)
-_HEADER_END = MarkerSet.of(*_ENDS, START, MESSAGE)
+_BOUNDARY = markers.MarkerSet.of(*_ENDS, START, CHANNEL)
+_HEADER_END = markers.MarkerSet.of(*_ENDS, START, MESSAGE)
 _MAX_HEADER = 256
 _CHANNEL_NAME = re.compile(r"<\|channel\|>\s*(\w*)")
 _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
@@ -21,7 +20,7 @@ _NO_HEADER = re.compile(r"<\|start\|>assistant\s*(?!\s|to=|t\Z|to\Z|<\||<\Z)(?=.
 """`<|start|>assistant` with ordinary text behind it: the model forgot the rest of the header."""
 
 
-def open_message(machine: Machine, prompt_tail: str) -> Mode | None:
+def open_message(machine: modes.Machine, prompt_tail: str) -> modes.Mode | None:
     """The mode at the prompt's end; None if the prompt does not open a message."""
     start = prompt_tail.rfind(START)
     if start < 0:
@@ -32,13 +31,13 @@ def open_message(machine: Machine, prompt_tail: str) -> Mode | None:
     return machine.mode
 
 
-def _header(machine: Machine, lead: Lead, marker: str) -> Mode:
+def _header(machine: modes.Machine, lead: modes.Lead, marker: str) -> modes.Mode:
     """Begin another message."""
     _put_lead(machine, lead)
     return Header(machine, marker)
 
 
-def _end(machine: Machine, lead: Lead, marker: str) -> Mode:
+def _end(machine: modes.Machine, lead: modes.Lead, marker: str) -> modes.Mode:
     """End the message; a marker without a message is text."""
     _put_lead(machine, lead)
     if not machine.has_open_message:
@@ -48,13 +47,13 @@ def _end(machine: Machine, lead: Lead, marker: str) -> Mode:
     return machine.mode
 
 
-def _put_lead(machine: Machine, lead: Lead) -> None:
+def _put_lead(machine: modes.Machine, lead: modes.Lead) -> None:
     """Show the whitespace before a marker; between messages it is a part of the format."""
     if machine.has_open_message and machine.sink.has_content:
         machine.sink.put(CallbackEvent.CONTENT, lead.text)
 
 
-HARMONY_OPENERS: Mapping[str, Opener] = {
+HARMONY_OPENERS: Mapping[str, modes.Opener] = {
     **dict.fromkeys(_ENDS, _end),
     START: _header,
     CHANNEL: _header,
@@ -62,14 +61,14 @@ HARMONY_OPENERS: Mapping[str, Opener] = {
 """The markers that have a meaning in ordinary text."""
 
 
-class Header(Mode):
+class Header(modes.Mode):
     """Between `<|start|>` or `<|channel|>` and `<|message|>`.
 
     A header that ends without a message is malformed; its words count as reasoning. The first
     `prompt_length` characters come from the prompt, so they are not shown if the header is text.
     """
 
-    def __init__(self, machine: Machine, text: str, prompt_length: int = 0) -> None:
+    def __init__(self, machine: modes.Machine, text: str, prompt_length: int = 0) -> None:
         self._machine = machine
         self._text = text
         self._prompt_length = prompt_length
@@ -137,10 +136,10 @@ class Header(Mode):
         machine.resume(line_start=True)
 
 
-class Analysis(HoldingMode):
+class Analysis(modes.HoldingMode):
     """The body of a message on the analysis channel."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: modes.Machine) -> None:
         self._machine = machine
         self._is_first_piece = True
 
@@ -164,10 +163,10 @@ class Analysis(HoldingMode):
         sink.put(CallbackEvent.THINKING, text)
 
 
-class CallMessage(Mode):
+class CallMessage(modes.Mode):
     """The body of a message to an offered tool."""
 
-    def __init__(self, machine: Machine, name: str, header: str) -> None:
+    def __init__(self, machine: modes.Machine, name: str, header: str) -> None:
         self._machine = machine
         self._name = name
         self._header = header

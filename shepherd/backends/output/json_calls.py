@@ -3,10 +3,9 @@
 import re
 from abc import abstractmethod
 
-from shepherd.backends.output.bodies import parse_pythonic
+from shepherd.backends.output import bodies, repair
 from shepherd.backends.output.catalog import ToolCatalog, problem_of, problem_of_arguments
 from shepherd.backends.output.reader import CallReader, Verdict
-from shepherd.backends.output.repair import JsonScanner, Stop
 
 CALL_KEYS = ("name", "function", "type", "id", "arguments", "parameters")
 _MAX_INDENT = 64
@@ -27,7 +26,7 @@ class JsonReader(CallReader):
         super().__init__(catalog)
         self._keys = keys
         self._checks_keys = True
-        self._scanner = JsonScanner()
+        self._scanner = repair.JsonScanner()
         self._started = False
         self._whole_json = ""
         """"" until the JSON has ended."""
@@ -62,29 +61,29 @@ class JsonReader(CallReader):
         pos = 0
         while True:
             stop, pos = self._scanner.scan(self._pending, pos)
-            if stop is Stop.CLOSED:
+            if stop is repair.Stop.CLOSED:
                 self._use(pos)
                 self._whole_json = self._read
                 return True
-            if stop is Stop.MORE:
+            if stop is repair.Stop.MORE:
                 if not self._word_may_fit():
                     return False
                 self._use(pos)
                 return True
-            if stop is Stop.ANGLE:
+            if stop is repair.Stop.ANGLE:
                 self._scanner.skip_angle()
                 pos += 1
                 if not self._scanner.quote:  # JSON has no `<` outside of strings
                     return False
-            elif stop is Stop.TOO_DEEP or not self._fits(stop):
+            elif stop is repair.Stop.TOO_DEEP or not self._fits(stop):
                 return False
 
-    def _fits(self, stop: Stop) -> bool:
+    def _fits(self, stop: repair.Stop) -> bool:
         """Whether the key or the value that has just ended can be one of a call."""
         scanner = self._scanner
         if not self._checks_keys:
             return True
-        if stop is Stop.KEY:
+        if stop is repair.Stop.KEY:
             return scanner.word in self._keys
         if scanner.key == "type":
             return scanner.word == "function"
@@ -120,7 +119,7 @@ class BareJsonReader(JsonReader):
         text = self._bracket + self._read
         calls = self._catalog.from_json_text(text, explicit=True)
         if not calls and self._bracket == "[":
-            calls = parse_pythonic(text, self._catalog)
+            calls = bodies.parse_pythonic(text, self._catalog)
         return self._accept(calls) if calls else self._reject(problem_of(text, self._catalog))
 
     def _starts(self, head: str) -> bool | None:
@@ -177,7 +176,7 @@ class MistralReader(CallReader):
         super().__init__(catalog)
         self._name: str | None = None
         """None until the head is complete; "" for JSON that has the names in it."""
-        self._scanner = JsonScanner()
+        self._scanner = repair.JsonScanner()
         self._parts_before_json = 0
 
     def feed(self, text: str) -> Verdict | None:
@@ -189,10 +188,10 @@ class MistralReader(CallReader):
             if self._name is None:
                 return None
         stop, end = self._scanner.scan_to_end(self._pending, 0)
-        if stop is Stop.TOO_DEEP:
+        if stop is repair.Stop.TOO_DEEP:
             return self._reject()
         self._use(end)
-        return self._settle() if stop is Stop.CLOSED else None
+        return self._settle() if stop is repair.Stop.CLOSED else None
 
     def finish(self, *, truncated: bool) -> Verdict:
         """Try to repair JSON that has not ended."""

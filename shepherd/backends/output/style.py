@@ -3,8 +3,7 @@
 from collections.abc import Collection
 from enum import StrEnum
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 
 class CallFormat(StrEnum):
@@ -138,7 +137,7 @@ def detect_style(template: str, vocabulary: Collection[str] = ()) -> OutputStyle
     style = _family(template, vocabulary)
     written = (m for m in _OTHER_THINK if m.open in template and m.close in template)
     without_repeats = dict.fromkeys((*written, *style.think))
-    return replace(style, think=tuple(without_repeats))
+    return structs.replace(style, think=tuple(without_repeats))
 
 
 def _family(template: str, vocabulary: Collection[str]) -> OutputStyle:
@@ -162,4 +161,4 @@ def with_separator(style: OutputStyle, rendered: str, content: str) -> OutputSty
     if not behind:
         return style  # the template leaves the content out
     blank = behind[: len(behind) - len(behind.lstrip())]
-    return replace(style, separator=blank)
+    return structs.replace(style, separator=blank)

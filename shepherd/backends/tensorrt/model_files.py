@@ -8,9 +8,8 @@ from typing import Any, Protocol, cast
 
 from msgspec import Struct
 
+from shepherd import errors, messages
 from shepherd.backends.inprocess import special
-from shepherd.errors import ModelLoadError
-from shepherd.messages import JsonObject
 
 CONFIG = "config.json"
 GENERATION = "generation_config.json"
@@ -39,7 +38,7 @@ def read_facts(model: str, fetch: Fetch | None = None) -> ModelFacts:
     fetch = fetch or fetch_from_hub
     config = _read(model, CONFIG, fetch)
     if config is None:
-        raise ModelLoadError(
+        raise errors.ModelLoadError(
             f"{model} is not a model for TensorRT-LLM: it has no {CONFIG}. Give a directory with a "
             "Hugging Face checkpoint or an engine, or a name on the hub (OWNER/NAME)."
         )
@@ -67,21 +66,21 @@ def fetch_from_hub(repo: str, name: str) -> Path | None:
         hub = cast(Any, huggingface_hub)  # its signature has unknown types
         return Path(str(hub.hf_hub_download(repo, name)))
     except HFValidationError as error:
-        raise ModelLoadError(
+        raise errors.ModelLoadError(
             f"There is no directory {repo}, and it is not a name on the hub (OWNER/NAME) either."
         ) from error
     except LocalEntryNotFoundError as error:
-        raise ModelLoadError(
+        raise errors.ModelLoadError(
             f"{repo} is not in the hub's cache, and the hub does not answer."
         ) from error
     except EntryNotFoundError:  # the repository lacks this file
         return None
     except (HfHubHTTPError, OSError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
-        raise ModelLoadError(f"{repo} can't be had from the hub: {reason}") from error
+        raise errors.ModelLoadError(f"{repo} can't be had from the hub: {reason}") from error
 
 
-def _read(model: str, name: str, fetch: Fetch) -> JsonObject | None:
+def _read(model: str, name: str, fetch: Fetch) -> messages.JsonObject | None:
     """A file of a directory or of a repository; None if there is none."""
     folder = Path(model).expanduser()
     path = folder / name if folder.is_dir() else fetch(model, name)
@@ -90,13 +89,13 @@ def _read(model: str, name: str, fetch: Fetch) -> JsonObject | None:
     try:
         data: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ModelLoadError(f"{path} can't be read: {error}") from error
+        raise errors.ModelLoadError(f"{path} can't be read: {error}") from error
     return _object(data)
 
 
-def _object(value: object) -> JsonObject:
+def _object(value: object) -> messages.JsonObject:
     """The value if it is an object, else an empty one."""
-    return cast(JsonObject, value) if isinstance(value, dict) else {}
+    return cast(messages.JsonObject, value) if isinstance(value, dict) else {}
 
 
 def _positive(value: object) -> int:
@@ -104,7 +103,7 @@ def _positive(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
-def _end_tokens(part: JsonObject) -> tuple[int, ...]:
+def _end_tokens(part: messages.JsonObject) -> tuple[int, ...]:
     """The tokens that end an answer, by a file that names one or several."""
     value: object = part.get("eos_token_id")
     values = cast(list[object], value) if isinstance(value, list) else [value]
@@ -132,8 +131,8 @@ class HubVocabulary:
         self, encoder: Encoder, serialized: str, ends: Sequence[int], bos: int | None = None
     ) -> None:
         """Raises ModelLoadError if `serialized` is not a tokenizer with a vocabulary."""
-        data = cast(JsonObject, json.loads(serialized))
-        added = cast(list[JsonObject], data.get("added_tokens") or [])
+        data = cast(messages.JsonObject, json.loads(serialized))
+        added = cast(list[messages.JsonObject], data.get("added_tokens") or [])
         self._encoder = encoder
         self._pieces = _pieces(data)
         self._pieces |= {int(token["id"]): str(token["content"]).encode() for token in added}
@@ -160,23 +159,23 @@ class HubVocabulary:
         return self.piece(token).decode("utf-8", "replace")
 
 
-def _attributes(token: JsonObject) -> int:
+def _attributes(token: messages.JsonObject) -> int:
     """llama.cpp's attributes of a token that was added to the vocabulary."""
     flags = special.ATTR_CONTROL if token.get("special") else special.ATTR_USER_DEFINED
     flags |= special.ATTR_LSTRIP if token.get("lstrip") else 0
     return flags | (special.ATTR_RSTRIP if token.get("rstrip") else 0)
 
 
-def _pieces(data: JsonObject) -> dict[int, bytes]:
+def _pieces(data: messages.JsonObject) -> dict[int, bytes]:
     """Each token's bytes, in the tokenizer's own encoding."""
-    tokens = _tokens(cast(JsonObject, data.get("model") or {}))
+    tokens = _tokens(cast(messages.JsonObject, data.get("model") or {}))
     if "ByteLevel" in _decoder_types(data.get("decoder")):
         alphabet = byte_alphabet()
         return {number: _from_alphabet(text, alphabet) for text, number in tokens.items()}
     return {number: _from_metaspace(text) for text, number in tokens.items()}
 
 
-def _tokens(model: JsonObject) -> dict[str, int]:
+def _tokens(model: messages.JsonObject) -> dict[str, int]:
     """The numbers of tokens by their text; raises ModelLoadError."""
     vocab: object = model.get("vocab")
     if isinstance(vocab, dict):
@@ -184,14 +183,14 @@ def _tokens(model: JsonObject) -> dict[str, int]:
     if isinstance(vocab, list):  # of a unigram model: each token with its score
         rows = cast(list[list[Any]], vocab)
         return {str(row[0]): number for number, row in enumerate(rows)}
-    raise ModelLoadError("The model's tokenizer has no vocabulary that can be read.")
+    raise errors.ModelLoadError("The model's tokenizer has no vocabulary that can be read.")
 
 
 def _decoder_types(decoder: object) -> list[str]:
     """The types of a decoder and of those in it."""
     if not isinstance(decoder, dict):
         return []
-    known = cast(JsonObject, decoder)
+    known = cast(messages.JsonObject, decoder)
     inner = cast(list[object], known.get("decoders") or [])
     return [str(known.get("type")), *(kind for part in inner for kind in _decoder_types(part))]
 

@@ -12,6 +12,7 @@ from acp import PROTOCOL_VERSION, RequestError, helpers, schema
 from acp.interfaces import Client
 from msgspec import Struct, field
 
+from shepherd import errors, messages
 from shepherd.cli.acp import opening
 from shepherd.cli.acp.session import (
     INTERNAL_ERROR,
@@ -28,8 +29,6 @@ from shepherd.config.settings import Config
 from shepherd.conversation.build import open_borrowing
 from shepherd.conversation.commands.present import set_mode
 from shepherd.conversation.session_start import SessionStart
-from shepherd.errors import ConfigError, SessionError, ShepherdError
-from shepherd.messages import JsonObject
 from shepherd.transcript import SessionStore
 from shepherd.version import __version__
 
@@ -47,7 +46,7 @@ def reported(work: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
     async def run(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return await work(*args, **kwargs)
-        except ShepherdError as error:
+        except errors.ShepherdError as error:
             kind = {"type": type(error).__name__}
             raise RequestError(INTERNAL_ERROR, str(error), kind) from error
         except OSError as error:
@@ -65,7 +64,7 @@ class EditorAgent(Struct):
     config: Config
     settings: Callable[[Path], Config]
     models: opening.SharedModels
-    post: Callable[[JsonObject], None]
+    post: Callable[[messages.JsonObject], None]
     client: Client | None = None
     sessions: dict[str, EditorSession] = field(default_factory=dict[str, EditorSession])
     _abilities: EditorAbilities = field(default_factory=EditorAbilities)
@@ -211,18 +210,18 @@ class EditorAgent(Struct):
         """The session with this id, opened unless it is open."""
         if id in self.sessions:
             if self.sessions[id].is_busy:
-                raise SessionError(f"The session {id} answers a prompt; cancel it first.")
+                raise errors.SessionError(f"The session {id} answers a prompt; cancel it first.")
             return self.sessions[id]
         store = SessionStore(Paths.from_env(os.environ).sessions)
         if not id or store.find(id) != id:  # the beginning of an id is enough there, but not here
-            raise SessionError(f"No session {id}; session/list names all.")
+            raise errors.SessionError(f"No session {id}; session/list names all.")
         return await self._open(cwd, SessionStart(id=id), mcp_servers)
 
     def _place(self, cwd: str) -> tuple[Path, Config]:
         """The directory of a session and its settings; raises ConfigError."""
         directory = Path(cwd)
         if "\0" in cwd or not directory.is_absolute() or not directory.is_dir():
-            raise ConfigError(f"{cwd!r} is not the absolute path of a directory.")
+            raise errors.ConfigError(f"{cwd!r} is not the absolute path of a directory.")
         return directory, self.settings(directory)
 
     async def _open(
@@ -230,7 +229,7 @@ class EditorAgent(Struct):
     ) -> EditorSession:
         """A new session in the directory `cwd`, with the editor's servers; raises ShepherdError."""
         if self.client is None:
-            raise ConfigError("The editor is not connected.")
+            raise errors.ConfigError("The editor is not connected.")
         directory, config = await asyncio.to_thread(self._place, cwd)
         lender, providers = self.models.backend, self.models.providers
         # an error before `pop_all` closes what was opened; afterwards the session does

@@ -8,8 +8,7 @@ from typing import Any
 
 from acp import RequestError, schema
 from acp.interfaces import Client
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 from pydantic import ValidationError
 
 from shepherd.cli.acp import updates as shown
@@ -226,7 +225,7 @@ class EditorStep(Struct):
             return result
         for path in _certain_targets(prepared, AccessKind.READ):
             if await self._is_unsaved(path):
-                return replace(result, content=result.content + UNSAVED_READ)
+                return structs.replace(result, content=result.content + UNSAVED_READ)
         return result
 
     async def _is_unsaved(self, path: Path) -> bool:

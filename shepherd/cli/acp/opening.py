@@ -10,6 +10,7 @@ from acp import helpers, schema
 from msgspec import Struct, field
 from pydantic import ValidationError
 
+from shepherd import errors, validation
 from shepherd.backends.base import Backend, Concurrency
 from shepherd.cli.acp.session import invalid
 from shepherd.cli.acp.updates import SessionUpdates
@@ -18,14 +19,12 @@ from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.build import backend_opener
 from shepherd.conversation.model_slot import BackendOpener
-from shepherd.errors import ConfigError, SessionError, ShepherdError
 from shepherd.mcp.servers import Origin, Server, ServerDefinition, check_name
 from shepherd.messages import Message, Role
 from shepherd.tasks import end_tasks
 from shepherd.tools.deferred import open_call
 from shepherd.tools.text import valid_text
 from shepherd.transcript import SessionStore, SessionSummary
-from shepherd.validation import problems_of
 
 SESSIONS = Concurrency(1, maximum=8)
 """Sessions whose turns run at the same time; more wait."""
@@ -80,7 +79,7 @@ async def can_see(models: SharedModels, config: Config, seconds: float) -> bool:
     try:
         async with asyncio.timeout(seconds):
             backend = await models.backend(config)
-    except (ShepherdError, TimeoutError):
+    except (errors.ShepherdError, TimeoutError):
         return False
     return backend.info.vision is not False
 
@@ -104,8 +103,8 @@ def convert_servers(servers: Iterable[EditorServer]) -> tuple[list[Server], list
     for server in servers:
         try:
             converted.append(_convert(server))
-        except (ConfigError, ValidationError) as error:
-            reason = problems_of(error) if isinstance(error, ValidationError) else error
+        except (errors.ConfigError, ValidationError) as error:
+            reason = validation.problems_of(error) if isinstance(error, ValidationError) else error
             problems.append(f"The MCP server {server.name} of the editor is not used: {reason}")
     return converted, problems
 
@@ -125,7 +124,7 @@ def _convert(server: EditorServer) -> Server:
             kind = "sse" if isinstance(server, schema.SseMcpServer) else ""
             values = {"url": server.url, "headers": headers, "type": kind}
         case _:
-            raise ConfigError("Shepherd connects to servers over stdio and HTTP only.")
+            raise errors.ConfigError("Shepherd connects to servers over stdio and HTTP only.")
     definition = ServerDefinition.model_validate(values)
     return Server(_name(server.name), definition, Origin.USER, EDITOR)
 
@@ -167,7 +166,7 @@ def _summaries(store: SessionStore, cwd: str | None) -> Iterator[SessionSummary]
     for session_id in store.session_ids(Path(cwd)):
         try:
             summary = store.summary(session_id)
-        except SessionError:  # `shepherd sessions list` shows it, with its error
+        except errors.SessionError:  # `shepherd sessions list` shows it, with its error
             continue
         if summary.messages:
             yield summary

@@ -9,8 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from acp import RequestError, helpers, schema
 from acp.interfaces import Client
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from shepherd import errors, events, messages
 from shepherd.backends.base import Backend
@@ -221,7 +220,7 @@ class EditorSession:
         tool = self._tools.registry.get(request.call.name)
         if tool is None:
             return None
-        context = replace(
+        context = structs.replace(
             self._tools.context,
             grants=frozenset(request.accesses),  # as if the user had allowed the call
             denies=partial(self._tools.policy.denies, tool.name),

@@ -9,8 +9,7 @@ from msgspec import Struct, field
 from shepherd import errors, events, messages
 from shepherd.cli.render.status import Totals
 from shepherd.config.section import ApproveMode
-from shepherd.conversation.shared.approvals import OpenQuestion
-from shepherd.conversation.shared.updates import SharedSessionError
+from shepherd.conversation.shared import approvals, updates
 from shepherd.images import Image, check_count, decode_image
 from shepherd.tools.permissions.approval import NO_TERMINAL, Approval, ApprovalRequest, Choice
 from shepherd.tools.text import valid_json, valid_text
@@ -192,13 +191,13 @@ class JsonApprover:
     def __init__(self, write: Callable[[messages.JsonObject], bool]) -> None:
         self.asks = False
         self._write = write
-        self._open_questions: dict[str, OpenQuestion] = {}
+        self._open_questions: dict[str, approvals.OpenQuestion] = {}
 
     async def ask(self, request: ApprovalRequest) -> Approval:
         """The program's answer."""
         if not self.asks:
             return Approval(Choice.DENY, reason=NO_TERMINAL)
-        question = OpenQuestion(request)
+        question = approvals.OpenQuestion(request)
         self._open_questions[question.id] = question
         try:
             is_written = self._write({"type": "approval", **question.to_json()})
@@ -215,7 +214,7 @@ class JsonApprover:
             if question is None:
                 raise InputError("No such question waits for an answer.")
             question.decide(decision.approval)
-        except SharedSessionError as error:
+        except updates.SharedSessionError as error:
             raise InputError(str(error)) from error
 
     def close(self) -> None:

@@ -8,8 +8,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec import Struct, structs
 
 from shepherd.cli.commands.arguments import Json, with_option_groups
 from shepherd.cli.commands.output import note, show_table, warn
@@ -72,7 +71,7 @@ class KeyOptions(Struct, frozen=True, kw_only=True):
     def restrict(self, key: ApiKey) -> ApiKey:
         """The key with these restrictions; raises UsageError."""
         expires = None if self.expires is None else parse_expiry(self.expires, datetime.now(UTC))
-        return replace(
+        return structs.replace(
             key,
             note=_checked_note(self.note),
             expires=expires,
@@ -232,7 +231,7 @@ def details(key: ApiKey, now: datetime, used: Mapping[str, int]) -> Iterator[str
     yield f"models     {', '.join(key.models) or 'all'}"
     limits = [
         f"{value} {name.replace('_', ' ')}"
-        for name, value in asdict(key.limits).items()
+        for name, value in structs.asdict(key.limits).items()
         if value is not None
     ]
     yield f"limits     {', '.join(limits) or 'none'}"

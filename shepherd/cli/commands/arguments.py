@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
 import typer
-from msgspec import NODEFAULT, Struct
-from msgspec.structs import fields
+from msgspec import NODEFAULT, Struct, structs
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from typer import BadParameter
 from typer.core import TyperCommand, TyperGroup
 from typer.models import OptionInfo
 
+from shepherd import errors, validation
 from shepherd.config.settings import bare_type
-from shepherd.errors import UsageError
-from shepherd.validation import describe_problem
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -69,7 +67,7 @@ def _plain_errors() -> Generator[None]:
         if isinstance(error.__cause__, ValidationError):  # the option is made from a field
             problem = error.__cause__.errors(include_url=False)[0]
             noun = _NOUNS.get(problem["type"], "")
-            error.message = describe_problem(problem, "", expected=noun, show_value=True)
+            error.message = validation.describe_problem(problem, "", expected=noun, show_value=True)
         raise
 
 
@@ -79,7 +77,7 @@ def pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise UsageError(f"{option} {name}: write {option} NAME=VALUE")
+            raise errors.UsageError(f"{option} {name}: write {option} NAME=VALUE")
         values[name.strip()] = value
     return values
 
@@ -201,7 +199,7 @@ def _filled(group: Any, values: dict[str, Any]) -> Any:
 def _parameters(group: Any) -> Iterator[inspect.Parameter]:
     """The parameters of a Struct's fields, with their types and defaults."""
     kinds = get_type_hints(group, include_extras=True)
-    for field in fields(group):
+    for field in structs.fields(group):
         default: Any = field.default
         parameters = [(field.name, kinds[field.name])]
         options = _metadata(kinds[field.name], FieldOptions)

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec import Struct, structs
 
+from shepherd import errors, own_programs
 from shepherd.backends.opening import SCRIPT_PREFIX
 from shepherd.cli.commands.output import GIB
 from shepherd.cli.request import overrides_of
@@ -29,9 +29,7 @@ from shepherd.config.provider_book import ProviderBook
 from shepherd.config.section import SandboxMode
 from shepherd.config.settings import Config
 from shepherd.conversation.toolbox import build_policy
-from shepherd.errors import ConfigError, ShepherdError
 from shepherd.models import BUILTIN_NAME, builtin_model
-from shepherd.own_programs import own_program, packaged_program
 from shepherd.plugins import PluginError, installed_plugins
 from shepherd.tools.sandbox.sandbox import Finding, find_box
 from shepherd.version import __version__
@@ -72,7 +70,7 @@ def doctor(
     checks = check_all(Path.cwd(), os.environ, overrides_of(context))
     broken = [check.name for check in checks if check.state is State.BROKEN]
     if as_json:
-        result = {"ok": not broken, "checks": [asdict(check) for check in checks]}
+        result = {"ok": not broken, "checks": [structs.asdict(check) for check in checks]}
         typer.echo(json.dumps(result, ensure_ascii=False, indent=2))
     else:
         for check in checks:
@@ -95,7 +93,7 @@ def check_all(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]
     problem = ""
     try:
         config = load_config(cwd, env, overrides)
-    except ConfigError as error:  # the other checks use the defaults
+    except errors.ConfigError as error:  # the other checks use the defaults
         config, problem = Config(), str(error)
     # with a provider, the settings work without a model in this process
     model_state = State.NOTE if config.model.provider else State.BROKEN
@@ -125,7 +123,7 @@ def _settings(config: Config, paths: Paths, cwd: Path, problem: str) -> Check:
     if not problem:
         try:  # the rules in the settings are read only here
             build_policy(config, paths, cwd)
-        except ShepherdError as error:
+        except errors.ShepherdError as error:
             problem = str(error)
     if problem:
         return Check("settings", State.BROKEN, problem)
@@ -169,7 +167,7 @@ def _try(name: str, check: Callable[[], str], if_it_fails: State) -> Check:
     """The text that `check` returns, or its error as a problem of the state `if_it_fails`."""
     try:
         return Check(name, State.OK, check())
-    except (ShepherdError, OSError) as error:
+    except (errors.ShepherdError, OSError) as error:
         return Check(name, if_it_fails, str(error))
 
 
@@ -200,7 +198,7 @@ def _workers(config: Config, broken: State) -> Iterator[Check]:
     try:
         rpc_library()
         addresses = parse_addresses(config.llamacpp.rpc_servers)
-    except ShepherdError as error:
+    except errors.ShepherdError as error:
         yield Check("rpc", broken, str(error))
         return
 
@@ -252,7 +250,7 @@ def _providers(paths: Paths, env: Mapping[str, str]) -> Iterator[Check]:
     book = ProviderBook(paths, env)
     try:
         providers = book.all()
-    except ShepherdError as error:
+    except errors.ShepherdError as error:
         yield Check("providers", State.BROKEN, str(error))
         return
     if not providers:
@@ -276,7 +274,7 @@ def _provider(book: ProviderBook, provider: Provider) -> Check:
         return Check("provider", State.OK, f"{text}; its key is in the keyring")
     try:
         secret = book.key(provider)
-    except ShepherdError as error:
+    except errors.ShepherdError as error:
         return Check("provider", State.NOTE, text, (str(error),))
     return Check("provider", State.OK, f"{text}; {'has a key' if secret.value else 'no key'}")
 
@@ -303,7 +301,7 @@ async def _problem(book: ProviderBook, provider: Provider) -> str:
             await check_answer(provider, book)
     except TimeoutError:
         return f"It gave no answer in {_ANSWER_SECONDS:.0f} s."
-    except ShepherdError as error:
+    except errors.ShepherdError as error:
         return str(error)
     return ""
 
@@ -354,8 +352,8 @@ def _terminal(env: Mapping[str, str]) -> Check:
 
 def _programs() -> Check:
     """The programs that Shepherd itself runs, if they are there."""
-    programs = {name: own_program(name) for name in ("bash", "git")}
-    programs["rg"] = packaged_program("rg")  # it comes with a package of Python
+    programs = {name: own_programs.own_program(name) for name in ("bash", "git")}
+    programs["rg"] = own_programs.packaged_program("rg")  # it comes with a package of Python
     text = ", ".join(f"{name} {path or 'missing'}" for name, path in programs.items())
     advice: list[str] = []
     if not programs["rg"]:

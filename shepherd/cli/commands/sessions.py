@@ -5,12 +5,11 @@ from typing import Annotated
 
 import typer
 
+from shepherd import errors, messages
 from shepherd.cli.commands.output import note, warn
 from shepherd.cli.request import loaded_config
 from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.config.paths import Paths
-from shepherd.errors import UsageError
-from shepherd.messages import Message, Role
 from shepherd.tools.deferred import open_call
 from shepherd.tools.text import pluralize
 from shepherd.transcript import SessionStore
@@ -63,7 +62,7 @@ def delete_session(context: typer.Context, id: Id, *, database: Shared = False) 
 def _checked_id(id: str) -> str:
     """The id; raises UsageError for an empty one, because all ids begin with it."""
     if not id.strip():
-        raise UsageError("The id is empty; `shepherd sessions list` shows the ids.")
+        raise errors.UsageError("The id is empty; `shepherd sessions list` shows the ids.")
     return id
 
 
@@ -77,12 +76,12 @@ def _store(context: typer.Context, *, database: bool) -> SessionStore:
     return SessionStore(Paths.from_env(os.environ).sessions)
 
 
-def _as_text(message: Message) -> str:
+def _as_text(message: messages.Message) -> str:
     """A message in lines: `> question`, `answer`, `→ call arguments`, and its result set in."""
     content = message.plain_text
-    if message.role is Role.TOOL:
+    if message.role is messages.Role.TOOL:
         return f"  {one_line(content, LINE_WIDTH)}"
-    sign = "> " if message.role is Role.USER and not message.is_hint else ""
+    sign = "> " if message.role is messages.Role.USER and not message.is_hint else ""
     text = [f"\n{sign}{sanitize(content)}"] if content else []
     calls = map(open_call, message.tool_calls)
     lines = (f"→ {call.name} {one_line(call.arguments_json, LINE_WIDTH)}" for call in calls)

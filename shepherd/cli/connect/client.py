@@ -9,12 +9,11 @@ from typing import Self
 import httpx
 from msgspec import Struct
 
-from shepherd import errors
+from shepherd import errors, messages
 from shepherd.backends.api.framing import SSEDecoder, StreamEvent
 from shepherd.conversation.shared.updates import CLIENT_HEADER, RESUME_HEADER, UpdateKind
 from shepherd.images import Image
 from shepherd.json_text import as_object, read_json
-from shepherd.messages import JsonObject
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
@@ -40,7 +39,7 @@ class RemoteUpdate(Struct, frozen=True):
 
     id: str
     kind: UpdateKind
-    data: JsonObject
+    data: messages.JsonObject
 
     @property
     def request(self) -> str:
@@ -88,7 +87,7 @@ class SharedSessionClient:
 
         With `steer`, it joins the running request of this client, if there is one.
         """
-        body: JsonObject = {"prompt": prompt, "async": True}
+        body: messages.JsonObject = {"prompt": prompt, "async": True}
         if steer:
             body["steer"] = True
         if images:
@@ -96,7 +95,7 @@ class SharedSessionClient:
         answer = await self._call("POST", "/request", body)
         return str(answer["request"])
 
-    async def request(self, id: str) -> JsonObject:
+    async def request(self, id: str) -> messages.JsonObject:
         """The state of a request, and its answer once it has ended."""
         return await self._call("GET", f"/request/{id}")
 
@@ -104,11 +103,11 @@ class SharedSessionClient:
         """Withdraw a request, or stop it; an ended one does not change."""
         await self._call("DELETE", f"/request/{id}", ignored=(404, 409))
 
-    async def session(self) -> JsonObject:
+    async def session(self) -> messages.JsonObject:
         """The session's state; the updates after its `update_id` continue it."""
         return await self._call("GET", "/session")
 
-    async def context(self) -> JsonObject:
+    async def context(self) -> messages.JsonObject:
         """The tokens of each part of the next prompt."""
         return await self._call("GET", "/context")
 
@@ -121,7 +120,7 @@ class SharedSessionClient:
 
         A command such as `!ls` runs until its end, and cancelling ends it.
         """
-        body: JsonObject = {"command": text}
+        body: messages.JsonObject = {"command": text}
         answer = await self._call("POST", "/command", body, endless=text.startswith("!"))
         return str(answer.get("content", ""))
 
@@ -129,12 +128,12 @@ class SharedSessionClient:
         self, id: str, decision: str, reason: str = "", values: Sequence[str] = ()
     ) -> None:
         """Answer an approval; one that was decided meanwhile does not change."""
-        body: JsonObject = {"decision": decision, "reason": reason}
+        body: messages.JsonObject = {"decision": decision, "reason": reason}
         if values:
             body["values"] = [*values]
         await self._call("POST", f"/approvals/{id}", body, ignored=(404,))
 
-    async def agent_questions(self) -> JsonObject:
+    async def agent_questions(self) -> messages.JsonObject:
         """The questions of a server's agent; the updates after its `update_id` continue them."""
         return await self._call("GET", AGENT_QUESTIONS)
 
@@ -178,11 +177,11 @@ class SharedSessionClient:
         self,
         method: str,
         path: str,
-        body: JsonObject | None = None,
+        body: messages.JsonObject | None = None,
         ignored: tuple[int, ...] = (),
         *,
         endless: bool = False,
-    ) -> JsonObject:
+    ) -> messages.JsonObject:
         """The server's answer, also that with an `ignored` status; raises as the class says."""
         seconds = None if endless else ANSWER_SECONDS
         timeout = httpx.Timeout(seconds, connect=CONNECT_SECONDS)
@@ -228,7 +227,7 @@ def parse_update(event: StreamEvent) -> RemoteUpdate | None:
     return RemoteUpdate(event.id, kind, _object(event.data))
 
 
-def _object(text: bytes) -> JsonObject:
+def _object(text: bytes) -> messages.JsonObject:
     """The JSON object in an answer; {} for anything else, as a proxy may send."""
     try:
         return as_object(read_json(text))

@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 from rich.text import Text
 
+from shepherd import errors, events
 from shepherd.cli.connect.client import AGENT_UPDATES, SharedSessionClient
 from shepherd.cli.connect.remote import RemoteQuestions, RemoteSession, Viewer
 from shepherd.cli.render.renderer import show_last_exchanges
@@ -25,8 +26,6 @@ from shepherd.conversation.commands.table import COMMANDS
 from shepherd.conversation.context_use import ContextPart, part_rows
 from shepherd.conversation.own_commands import ALONE
 from shepherd.conversation.shared.updates import UpdateKind, to_event
-from shepherd.errors import InvalidRequestError
-from shepherd.events import Event
 from shepherd.images import Image
 from shepherd.messages import JsonObject, ToolCall, message_from_json
 
@@ -85,7 +84,7 @@ class RemoteRepl(_RemoteTerminal, Viewer):
                 entry = message_command(name, str(command["hint"]), str(command["summary"]))
                 self._loop.table.extend([entry])
 
-    def event(self, event: Event, *, mine: bool) -> None:
+    def event(self, event: events.Event, *, mine: bool) -> None:
         self._renderer(event)
         if isinstance(event, ToolCall):  # the server runs it; no executor reports its start
             self._renderer.tool_started(event)
@@ -110,7 +109,7 @@ class RemoteRepl(_RemoteTerminal, Viewer):
             images = await self._attach(text)
             self._renderer.activity.start("waiting for the server")
             await self._remote.ask(text, images)
-        except InvalidRequestError:  # the server does not have it
+        except errors.InvalidRequestError:  # the server does not have it
             self._renderer.end_turn()
             self._surface.restore(text)
             raise

@@ -6,18 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from shepherd import errors, events
 from shepherd.cli.approval.plain_question import choose_approver
 from shepherd.cli.batch.oneshot import PlainOutput, exit_code, print_text, read_piped, with_context
 from shepherd.cli.connect.client import NoSessionError, SharedSessionClient
 from shepherd.cli.connect.remote import RemoteSession, Viewer
 from shepherd.cli.request import Launch
-from shepherd.cli.terminal.attachments import load_images
-from shepherd.cli.terminal.secrets import STDIN, read_key
+from shepherd.cli.terminal import attachments, secrets
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
 from shepherd.conversation.commands.table import find_command
-from shepherd.errors import AccessError, UsageError
-from shepherd.events import Event
 from shepherd.images import Image
 
 
@@ -27,7 +25,7 @@ class QuestionViewer(Viewer):
 
     output: PlainOutput
 
-    def event(self, event: Event, *, mine: bool) -> None:
+    def event(self, event: events.Event, *, mine: bool) -> None:
         if mine:
             self.output.receive(event)
 
@@ -58,20 +56,20 @@ KEY_VARIABLE = "SHEPHERD_API_KEY"
 async def run_connected(config: Config, cwd: Path, request: Launch) -> int:
     """Talk in the conversation at `request.connect`; the exit code. Raises ShepherdError."""
     key = request.api_key or os.environ.get(KEY_VARIABLE, "")
-    if key == STDIN:
-        key = read_key("Key: ")
+    if key == secrets.STDIN:
+        key = secrets.read_key("Key: ")
     address = request.connect
     url = address if "://" in address else f"http://{address}"
     async with SharedSessionClient(url, key) as client:
         if request.prompt is None and sys.stdin.isatty():
             return await _terminal(client, config, cwd)
-        images = load_images(request.images)
+        images = attachments.load_images(request.images)
         if request.prompt and not images and find_command(request.prompt) is not None:
             print_text(await client.command(request.prompt))
             return 0
         prompt = with_context(request.prompt or "", read_piped())
         if not prompt:
-            raise UsageError("There is no terminal to talk in; ask with -e, or pipe in.")
+            raise errors.UsageError("There is no terminal to talk in; ask with -e, or pipe in.")
         return await ask_once(client, prompt, images)
 
 
@@ -80,7 +78,7 @@ async def _terminal(client: SharedSessionClient, config: Config, cwd: Path) -> i
     paths = Paths.from_env(os.environ)
     try:
         await client.session()
-    except (NoSessionError, AccessError) as error:  # the key may be one for approvals alone
+    except (NoSessionError, errors.AccessError) as error:  # the key may be one for approvals alone
         from shepherd.cli.connect.repl import ApprovalDesk
 
         try:

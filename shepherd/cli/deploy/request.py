@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, cast
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 from prometheus_client import CollectorRegistry
 from prometheus_client import parser as text_format
 from prometheus_client.core import Metric
@@ -171,4 +170,4 @@ def _with_body(reply: ReplicaReply, body: bytes) -> ReplicaReply:
     """The reply with another body, and its length."""
     headers = [pair for pair in reply.headers if pair[0].lower() != _LENGTH]
     headers.append((_LENGTH, str(len(body)).encode()))
-    return replace(reply, headers=headers, body=body)
+    return structs.replace(reply, headers=headers, body=body)

@@ -15,6 +15,7 @@ from mcp.server import Server
 from mcp.server.stdio import stdio_server
 from msgspec import Struct, field
 
+from shepherd import errors, messages
 from shepherd.cli.commands.output import warn
 from shepherd.cli.mcpserver.agent import ASK, ServedAgent, default_names, root_of
 from shepherd.cli.mcpserver.work import Calls, Context
@@ -23,8 +24,6 @@ from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.build import backend_opener, build_conversation, unsaved
 from shepherd.conversation.session_start import SessionStart
-from shepherd.errors import UsageError
-from shepherd.messages import ToolSpec
 from shepherd.tools.registry import traits_of
 from shepherd.tools.tool import ToolResult
 from shepherd.version import __version__
@@ -110,7 +109,7 @@ class McpService(Struct, eq=False):
         for name in self.names:
             if name != ASK and registry.get(name) is None:
                 known = ", ".join([*registry.names, ASK])
-                raise UsageError(f"--tools: there is no tool {name!r}; there are {known}.")
+                raise errors.UsageError(f"--tools: there is no tool {name!r}; there are {known}.")
         return ServedAgent(conversation, tuple(self.names) or default_names(registry))
 
 
@@ -131,7 +130,7 @@ def without_servers(config: Config) -> Config:
     return config.model_copy(update={"mcp": config.mcp.model_copy(update={"enabled": False})})
 
 
-def _tool(spec: ToolSpec) -> types.Tool:
+def _tool(spec: messages.ToolSpec) -> types.Tool:
     """A tool as the client lists it, with hints of whether it only reads."""
     reads = traits_of(spec.name).reads_only
     annotations = types.ToolAnnotations(read_only_hint=reads, open_world_hint=not reads)

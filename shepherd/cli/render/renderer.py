@@ -16,8 +16,7 @@ from shepherd.cli.terminal.attachments import without_attachments
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.messages import Message, Role, ToolCall
-from shepherd.tools.deferred import open_call
-from shepherd.tools.plan import PLAN_TOOLS, UPDATE_PLAN, plan_of
+from shepherd.tools import deferred, plan
 from shepherd.tools.text import pluralize
 from shepherd.tools.tool import ToolResult
 
@@ -124,7 +123,7 @@ class Renderer:
     def preview(self, call: ToolCall, text: str) -> None:
         """Show a short preview of a call."""
         self.show_call(call)
-        if call.name in PLAN_TOOLS:  # the plan itself is shown
+        if call.name in plan.PLAN_TOOLS:  # the plan itself is shown
             return
         # the line of a command such as `ls` says all that its preview does
         if text and text.strip() != tool_view.argument_summary(call.arguments):
@@ -226,7 +225,7 @@ class Renderer:
         """Show a result under the line of its call, and the change that the call made."""
         call_id = result.id
         self._live_calls.end(call_id)
-        if result.name == UPDATE_PLAN and not result.text.startswith("Error"):
+        if result.name == plan.UPDATE_PLAN and not result.text.startswith("Error"):
             return  # the plan itself is shown
         # a client that joined during the call knows only its name
         state = self._state_of(ToolCall(call_id, result.name, {}))
@@ -247,7 +246,7 @@ class Renderer:
     def show_call(self, call: ToolCall) -> None:
         """Show the line of a call, once."""
         state = self._state_of(call)
-        if call.name not in PLAN_TOOLS and not state.has_line:
+        if call.name not in plan.PLAN_TOOLS and not state.has_line:
             state.has_line, state.is_begun_task = True, False
             self._last_line_of = call.id
             self.settle()
@@ -305,9 +304,9 @@ def _show(message: Message, renderer: Renderer) -> None:
                 renderer(events.Text(message.content))
             renderer.settle()
             # a call of a deferred tool names it in its arguments; `open_call` takes it from there
-            for call in map(open_call, message.tool_calls):
-                if call.name == UPDATE_PLAN:
-                    renderer(plan_of(call.arguments))
+            for call in map(deferred.open_call, message.tool_calls):
+                if call.name == plan.UPDATE_PLAN:
+                    renderer(plan.plan_of(call.arguments))
                 renderer(call)
         case Role.TOOL:
             renderer(events.ToolResult(message.tool_call_id, message.name, message.plain_text))

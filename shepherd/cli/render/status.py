@@ -3,8 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 from rich.text import Text
 
 from shepherd.backends.base import Backend
@@ -77,7 +76,7 @@ class Status(Struct):
             price = price_of(self.prices, self.model)
             if price is not None:
                 tokens = (stats.prompt_tokens, stats.cached_tokens, stats.completion_tokens)
-                stats = replace(stats, cost=price.cost(*tokens))
+                stats = structs.replace(stats, cost=price.cost(*tokens))
         self.totals.add(stats)
         self.turn.add(stats)
         if is_behind_tool:

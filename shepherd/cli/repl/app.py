@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.text import Text
 
+from shepherd import errors, prices
 from shepherd.backends.base import Backend
 from shepherd.catalog.discovery import Discovery, discover
 from shepherd.cli.render.inline import markdown_parser
@@ -23,9 +24,7 @@ from shepherd.config.section import ApproveMode
 from shepherd.config.settings import Config, LayerName
 from shepherd.conversation.commands.present import MODE_TEXT, set_mode
 from shepherd.conversation.conversation import Conversation
-from shepherd.errors import ShepherdError
 from shepherd.models import BUILTIN_NAME
-from shepherd.prices import read_prices
 
 
 class Repl(Frontend):
@@ -40,7 +39,7 @@ class Repl(Frontend):
             approve=conversation.policy.mode.value,
             thinking=conversation.session.thinking,
             directory=conversation.cwd.name,
-            prices=read_prices(settings.prices),
+            prices=prices.read_prices(settings.prices),
         )
         loop = self._loop = TerminalLoop(
             settings, conversation.paths, conversation.cwd, self._status, self
@@ -109,7 +108,7 @@ class Repl(Frontend):
         await self._surface.drawn()  # the imports of the model would delay the prompt
         try:
             backend = await self._conversation.backend()
-        except ShepherdError as error:
+        except errors.ShepherdError as error:
             self._status.state = "not loaded"
             self._renderer.error(str(error))
             self._renderer.notice("/model NAME loads another; /provider lists what there is")
@@ -164,7 +163,7 @@ class Repl(Frontend):
                 os.environ,
                 conversation.paths.suggestions_file,
             )
-        except ShepherdError as error:
+        except errors.ShepherdError as error:
             self._renderer.error(str(error))
             return
         for line in lines:

@@ -10,10 +10,9 @@ from typing import Any, Protocol
 
 from rich.text import Text
 
+from shepherd.cli.render import surface, tool_view
 from shepherd.cli.render.renderer import Renderer
 from shepherd.cli.render.status import Status, status_text
-from shepherd.cli.render.surface import Actions
-from shepherd.cli.render.tool_view import FullResult
 from shepherd.cli.repl.commands.base import CommandLine, CommandTable, parse_command, show_lines
 from shepherd.cli.repl.completion import Offers, PromptCompleter, no_offers
 from shepherd.cli.repl.keys import marks_pastes
@@ -23,9 +22,8 @@ from shepherd.cli.repl.queue import Steering, WaitingMessages, WorkQueue
 from shepherd.cli.repl.screen import Screen
 from shepherd.cli.repl.terminal import Attention, can_ask, read_focus_events, terminal_output
 from shepherd.cli.repl.turns import is_own_command
-from shepherd.cli.terminal.paint import Painter, Piece
+from shepherd.cli.terminal import paint, secrets
 from shepherd.cli.terminal.sanitize import one_line
-from shepherd.cli.terminal.secrets import redact
 from shepherd.config.paths import Paths
 from shepherd.config.sections import TerminalSection
 from shepherd.errors import ShepherdError
@@ -63,7 +61,7 @@ class Frontend(Protocol):
         return no_offers()
 
 
-class TerminalLoop(Actions):
+class TerminalLoop(surface.Actions):
     """One terminal: a surface, a renderer, and the queue of inputs; it is what the keys act on.
 
     The commands in `table` handle lines that begin with a slash, `frontend` handles the others.
@@ -114,7 +112,7 @@ class TerminalLoop(Actions):
         dot = self.surface.painter.glyphs.dot
         greeting = Text(f"Shepherd {__version__}", style="bold")
         greeting.append("".join(f" {dot} {part}" for part in (*parts, "/help")), style="quiet")
-        self.surface.show(Piece(greeting))
+        self.surface.show(paint.Piece(greeting))
 
     @property
     def busy(self) -> bool:
@@ -164,7 +162,7 @@ class TerminalLoop(Actions):
         if self.table.find("rewind") is not None:
             self.submit("/rewind")
 
-    def live(self) -> Sequence[Piece]:
+    def live(self) -> Sequence[paint.Piece]:
         has_typed = isinstance(self.surface, Screen) and bool(self.surface.prompt.text)
         return [*self.renderer.live(), *self.waiting.pieces(has_typed=has_typed)]
 
@@ -174,7 +172,7 @@ class TerminalLoop(Actions):
     def held(self) -> str:
         return self.renderer.held()
 
-    def results(self) -> Sequence[FullResult]:
+    def results(self) -> Sequence[tool_view.FullResult]:
         return self.renderer.results.all
 
     async def _handle(self, text: str) -> None:
@@ -188,7 +186,7 @@ class TerminalLoop(Actions):
             elif command is None or self.table.is_message(command.name):
                 await self._frontend.answer(text)
             else:
-                self.renderer.user(redact(text))
+                self.renderer.user(secrets.redact(text))
                 if not await self._run_command(command):
                     self.surface.restore(text)
         except ShepherdError as error:
@@ -253,15 +251,15 @@ def build_surface(
     terminal: TerminalSection,
     history_file: Path,
     completer: PromptCompleter,
-    actions: Actions,
+    actions: surface.Actions,
     place: str,
 ) -> Screen | PlainSurface:
     """The surface that fits this terminal; `place` is in the title of its window."""
     encoding = sys.stdout.encoding or "utf-8"
     if not can_redraw(os.environ):
-        return PlainSurface(Painter(styled=False, encoding=encoding), actions)
+        return PlainSurface(paint.Painter(styled=False, encoding=encoding), actions)
     theme = code_theme(terminal.code_theme, os.environ)
-    painter = Painter(encoding=encoding, code_theme=theme)
+    painter = paint.Painter(encoding=encoding, code_theme=theme)
     prompt = Prompt(
         open_history(history_file),
         completer,

@@ -13,8 +13,7 @@ from shepherd.cli.approval.plain_question import ask_in_lines
 from shepherd.cli.approval.question import QUIET_SECONDS, Answer, Question
 from shepherd.cli.render.rows import RowWriter
 from shepherd.cli.render.surface import Actions, Surface
-from shepherd.cli.terminal.paint import Ink, Painter
-from shepherd.cli.terminal.secrets import redact
+from shepherd.cli.terminal import paint, secrets
 
 WIDTH = 100
 
@@ -24,7 +23,7 @@ class PlainSurface(Surface):
 
     def __init__(
         self,
-        painter: Painter,
+        painter: paint.Painter,
         actions: Actions,
         source: TextIO | None = None,
         target: TextIO | None = None,
@@ -42,7 +41,7 @@ class PlainSurface(Surface):
         """Whether the input has ended."""
         self._has_left: asyncio.Event = asyncio.Event()
 
-    def show(self, *ink: Ink) -> None:
+    def show(self, *ink: paint.Ink) -> None:
         """Print."""
         self.write(self._rows.write(ink, WIDTH))
 
@@ -74,7 +73,7 @@ class PlainSurface(Surface):
 
     def restore(self, text: str) -> None:
         """Show the unsent text."""
-        lines = "\n".join(redact(line) for line in text.split("\n"))
+        lines = "\n".join(secrets.redact(line) for line in text.split("\n"))
         self.write(f"(not sent: {lines})\n")
 
     async def run(self) -> None:

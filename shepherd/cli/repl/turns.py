@@ -2,8 +2,7 @@
 
 import asyncio
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 from rich.text import Text
 
 from shepherd import errors, events, messages
@@ -190,7 +189,7 @@ class TerminalApprover:
             try:
                 question = await asyncio.to_thread(approval_question, request)
                 if request.is_plan:  # its event has shown it
-                    question = replace(question, lines=())
+                    question = structs.replace(question, lines=())
                 answer = await self._surface.ask(question)
             finally:  # the question is gone from the screen; what it was about stays
                 self._renderer.preview(request.call, request.preview)

@@ -15,9 +15,8 @@ from shepherd.config.secrets import ENVIRONMENT, Secrets
 from shepherd.config.section import AuthMode
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError, SessionError
-from shepherd.server.access import shared
+from shepherd.server.access import limits, shared
 from shepherd.server.access.keys import Keys, KeyStore, KeyStoreError
-from shepherd.server.access.limits import Resource
 from shepherd.server.access.usage import Charge, UsageStore, open_usage
 from shepherd.server.openai_responses.store import open_responses, responses_in
 from shepherd.storage.postgres import Address, PostgresDatabase, PostgresServer, check_installed
@@ -232,7 +231,7 @@ def _add_charges(rows: Rows, charges: Mapping[str, Sequence[Charge]]) -> None:
             continue  # a copy that is made again must not count twice
         windows = shared.KeyWindows(rows, key, shared.database_clock)
         for use in uses:
-            windows.limiter.restore(key, Resource(use.resource), use.amount, use.moment)
+            windows.limiter.restore(key, limits.Resource(use.resource), use.amount, use.moment)
         windows.save(rows)
 
 

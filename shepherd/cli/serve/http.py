@@ -19,9 +19,8 @@ from shepherd.config.provider_book import ProviderBook
 from shepherd.config.section import LIVE
 from shepherd.config.server import ServerSection
 from shepherd.config.settings import Config, LayerName, all_fields, find_field
+from shepherd.conversation import model_slot, session_start
 from shepherd.conversation.build import backend_opener, unsaved
-from shepherd.conversation.model_slot import BackendOpener
-from shepherd.conversation.session_start import Notices, default_system_message
 from shepherd.conversation.toolbox import ToolOffer, Workspace, build_workspace
 from shepherd.errors import ConfigError, UsageError
 from shepherd.knowledge.instructions import USE_SKILL
@@ -99,7 +98,7 @@ async def server_parts(
     async with AsyncExitStack() as opened:
         offer = Offer()
         if settings.tools or settings.use_tools:
-            notices = Notices()
+            notices = session_start.Notices()
             notices.listen(warn)
             workspace = build_workspace(_for_clients(config), paths, cwd, notices, Session)
             opened.push_async_callback(workspace.aclose)
@@ -174,7 +173,7 @@ def _path(text: str) -> Path | None:
 
 def _system_message(workspace: Workspace, config: Config) -> str:
     """The agent's system message, fitted into the context of the settings."""
-    base = default_system_message(config, workspace.cwd)
+    base = session_start.default_system_message(config, workspace.cwd)
     offers_skills = workspace.registry.get(USE_SKILL) is not None
     size = config.llamacpp.context_size
     return workspace.knowledge.system_message(base, size, offers_skills=offers_skills)
@@ -228,7 +227,7 @@ class Reloader(Struct):
     read: Callable[[], Config]
     settings: ServerSettings
     providers: ProviderBook
-    opener: BackendOpener
+    opener: model_slot.BackendOpener
     keys: Keys | None = None
 
     async def reload(self, pool: ModelPool, tls: ServerTls | None) -> Reloaded:

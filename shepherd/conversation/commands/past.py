@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from shepherd import events, messages
 from shepherd.conversation.commands.command import (
     Command,
     Diff,
@@ -14,8 +15,6 @@ from shepherd.conversation.commands.command import (
 from shepherd.conversation.compaction import compact, parse_fact, remember
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.history import BranchView
-from shepherd.events import EventCallback, ignore_events
-from shepherd.messages import Message, Role
 from shepherd.tools.text import one_line, pluralize
 from shepherd.undo.log import MoveResult
 
@@ -33,7 +32,7 @@ async def _clear(conversation: Conversation, _argument: str) -> Lines:
 
 
 async def compact_turns(
-    conversation: Conversation, argument: str, on_event: EventCallback = ignore_events
+    conversation: Conversation, argument: str, on_event: events.EventCallback = events.ignore_events
 ) -> Lines:
     """Let the model summarise; `on_event` gets the progress."""
     backend = await conversation.backend()
@@ -119,7 +118,7 @@ def _when(time: datetime | None) -> str:
     return time.astimezone().strftime("%H:%M") if time is not None else "     "
 
 
-def _title(message: Message) -> str:
+def _title(message: messages.Message) -> str:
     """The beginning of a message as it was typed."""
     return one_line(message.plain_text.partition(_ATTACHMENT)[0])[:MAX_TITLE]
 
@@ -130,7 +129,7 @@ def _branch_line(branch: BranchView) -> str:
     if branch.number == 0:
         return size
     not_shared = branch.messages[branch.shared :]
-    first = next((m for m in not_shared if m.role is Role.USER and not m.is_hint), None)
+    first = next((m for m in not_shared if m.role is messages.Role.USER and not m.is_hint), None)
     title = _title(first) if first is not None else ""
     return f"{size}, from message {branch.shared + 1} on: {title}"
 

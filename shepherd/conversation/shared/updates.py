@@ -10,8 +10,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from shepherd import events
-from shepherd.errors import ShepherdError
+from shepherd import errors, events
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject, Message, message_to_json
 from shepherd.session import Session, SessionJournal
@@ -98,7 +97,7 @@ class RefusalCode(StrEnum):
     INVALID_DECISION = "invalid_value"
 
 
-class SharedSessionError(ShepherdError):
+class SharedSessionError(errors.ShepherdError):
     """The session can't do this now, or not for this client."""
 
     def __init__(self, code: RefusalCode, message: str) -> None:

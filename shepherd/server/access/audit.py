@@ -17,8 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import cast
 
-from msgspec import Struct, field
-from msgspec.structs import asdict, replace
+from msgspec import Struct, field, structs
 
 from shepherd import errors, events, messages
 from shepherd.config.files import exclusive
@@ -27,9 +26,8 @@ from shepherd.conversation.own_commands import SIGN
 from shepherd.server.errors import ApiError
 from shepherd.server.operation.traces import span
 from shepherd.server.record import CallOrigin, calling_for, current_origin
+from shepherd.tools.permissions import content, rules
 from shepherd.tools.permissions.approval import Approval, Choice
-from shepherd.tools.permissions.content import holds_private_key
-from shepherd.tools.permissions.rules import Decision
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.tool import AnyTool, CallRunner, ToolResult
 
@@ -98,7 +96,7 @@ def without_secrets(text: str, secrets: Mapping[str, str]) -> str:
     """A text without what looks like a key or a password."""
     for secret, name in secrets.items():
         text = text.replace(secret, f"[{name}]")
-    if holds_private_key(text):
+    if content.holds_private_key(text):
         return HIDDEN
     for pattern in _PATTERNS:  # `keep` is the part before the secret, such as `token=`
         text = pattern.sub(rf"\g<keep>{HIDDEN}", text)
@@ -255,7 +253,7 @@ class CallRecord(Struct):
     has_run: bool = False
     outcome: str = "cancelled"
 
-    def ruled(self, decision: Decision, cause: str) -> None:
+    def ruled(self, decision: rules.Decision, cause: str) -> None:
         """Note what the permission rules have decided, and which rule or reason that was."""
         self.add(decision.value, "rules", cause)
 
@@ -325,7 +323,7 @@ class AuditedTools(Struct, frozen=True):
                 ):
                     # a tool that has a model call tools gets a runner that notes these too
                     runner = self.runner.observed_by(
-                        record, lambda nested: replace(self, runner=nested)
+                        record, lambda nested: structs.replace(self, runner=nested)
                     )
                     result = await runner.run(call, output_bytes, on_event)
                     record.ended(result)
@@ -344,7 +342,7 @@ class AuditedTools(Struct, frozen=True):
         name = UNKNOWN if runner.registry.get(call.name) is None else call.name
         origin = self.origin()
         if runner.caller:  # a tool whose model calls this one
-            origin = replace(origin, model=runner.caller)
+            origin = structs.replace(origin, model=runner.caller)
         return _line_start(name, short_arguments(call.arguments, runner.context.secrets), origin)
 
 
@@ -376,4 +374,4 @@ def noted_command(audit: AuditLog, name: str, argument: str) -> Generator[None]:
 def _line_start(name: str, arguments: object, origin: CallOrigin) -> messages.JsonObject:
     """The beginning of a line of the audit."""
     moment = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return {"time": moment, **asdict(origin), "tool": name, "arguments": arguments}
+    return {"time": moment, **structs.asdict(origin), "tool": name, "arguments": arguments}

@@ -12,8 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeAlias
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from shepherd.config.files import exclusive, write_private
 from shepherd.errors import ConfigError
@@ -126,7 +125,7 @@ class Keys(ABC):
         def with_secret(keys: list[ApiKey]) -> list[ApiKey]:
             """The keys, of which one has the new secret."""
             key = _named(keys, name)
-            new = replace(
+            new = structs.replace(
                 key,
                 prefix=secret[:PREFIX_CHARACTERS],
                 sha256=_digest(secret),

@@ -6,9 +6,8 @@ from contextlib import asynccontextmanager
 
 from msgspec import Struct
 
+from shepherd import errors, events
 from shepherd.backends.base import Backend
-from shepherd.errors import ContextFullError
-from shepherd.events import Stats
 from shepherd.server.access.key import ApiKey
 from shepherd.server.access.limits import Limits, LocalLimits
 from shepherd.server.access.usage import Usage, UsageStore, today
@@ -31,7 +30,7 @@ class Work(Struct):
     answers: int
     max_tokens: int
     shortens: bool = False
-    stats: Sequence[Stats] | None = None
+    stats: Sequence[events.Stats] | None = None
     requests: int = 1
 
     def tokens(self) -> tuple[int, int, int]:
@@ -143,7 +142,7 @@ class Budget(Struct, eq=False):
                 tokens = prompt  # it may have been read before the client left
             self.meter.settle(key, self._held_tokens, tokens, used)
 
-    async def next_round(self, session: Session, done: Stats) -> int:
+    async def next_round(self, session: Session, done: events.Stats) -> int:
         """Hold the tokens of a further round after those in `done`.
 
         Returns how many it may generate, 0 for no limit. Raises ApiError if the key has not enough
@@ -164,7 +163,7 @@ class Budget(Struct, eq=False):
         self._held_tokens += await self.meter.limits.reserve_tokens(key, needed, wished)
         return self._held_tokens - used - prompt
 
-    def give_back(self, done: Stats) -> None:
+    def give_back(self, done: events.Stats) -> None:
         """Release the held tokens that the rounds in `done` have not used."""
         unused = self._held_tokens - done.prompt_tokens - done.completion_tokens
         if self._limited_by is not None and unused > 0:
@@ -197,7 +196,7 @@ async def _count_prompts(backend: Backend, work: Work) -> int:
     for session in work.prompts:
         try:
             total += await backend.count_session_tokens(session)
-        except ContextFullError:
+        except errors.ContextFullError:
             if not work.shortens:
                 raise
             total += backend.info.context_size

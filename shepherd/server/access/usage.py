@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from fastapi import APIRouter
-from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec import Struct, structs
 from starlette.requests import Request
 
-from shepherd.database import DatabaseFile
-from shepherd.errors import ShepherdError
+from shepherd import database, errors
 from shepherd.server.access.key import KeyScope
 from shepherd.server.errors import ApiError
 from shepherd.server.record import current_key
@@ -57,7 +55,7 @@ CHARGE_SECONDS = 60
 DAY_SECONDS = 86_400
 
 
-class UsageError(ShepherdError):
+class UsageError(errors.ShepherdError):
     """The usage can't be read or written; the message names the file or the database."""
 
 
@@ -146,7 +144,7 @@ class UsageStore:
 
     def add(self, usage: Usage) -> None:
         """Add to what was used."""
-        self._later((_ADD, asdict(usage)))
+        self._later((_ADD, structs.asdict(usage)))
 
     def read(self, days: int, key: str | None = None) -> Future[list[Usage]]:
         """The usage of the last days, the newest first; the future may raise UsageError."""
@@ -194,7 +192,7 @@ class UsageStore:
 def open_usage(path: Path) -> Database:
     """The usage in the file at `path`."""
     on_damage = partial(logger.error, "The usage file was damaged (%s). The old file is %s")
-    return DatabaseFile(path, MIGRATIONS, on_damage, UsageError)
+    return database.DatabaseFile(path, MIGRATIONS, on_damage, UsageError)
 
 
 def _execute(writes: Sequence[Write], rows: Rows) -> None:
@@ -241,7 +239,7 @@ def usage_router(store: UsageStore) -> APIRouter:
         name = _visible(request.query_params.get("key"))
         days = _days(request.query_params.get("days", str(DEFAULT_DAYS)))
         rows = await asyncio.wrap_future(store.read(days, name))
-        return JsonResponse({"object": "list", "data": [asdict(row) for row in rows]})
+        return JsonResponse({"object": "list", "data": [structs.asdict(row) for row in rows]})
 
     return router
 

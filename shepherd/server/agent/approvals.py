@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from msgspec import Struct, field
-from msgspec.structs import asdict
+from msgspec import Struct, field, structs
 
 from shepherd.conversation.shared import approvals, updates
 from shepherd.messages import JsonObject
@@ -33,7 +32,7 @@ class AgentQuestion(approvals.OpenQuestion):
     def to_json(self) -> JsonObject:
         """The question in the form for clients."""
         question = super(AgentQuestion, self).to_json()
-        return {**question, **asdict(self.origin), "expires": round(self.expires, 3)}
+        return {**question, **structs.asdict(self.origin), "expires": round(self.expires, 3)}
 
 
 class ClientApprovals(Struct):

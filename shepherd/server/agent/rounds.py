@@ -5,8 +5,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from shepherd.messages import Message, Role, ToolCall
 
@@ -107,11 +106,11 @@ def _with_client_calls(hidden: Sequence[Message], answer: Message) -> list[Messa
             if call.id in results:  # the server ran it
                 yield call
             elif clients_calls and clients_calls[0].name == call.name:  # in the same order
-                yield replace(call, id=clients_calls.pop(0).id)
+                yield structs.replace(call, id=clients_calls.pop(0).id)
 
     # a message without calls stays the same object: visible answers are told by their identity
     return [
-        replace(message, tool_calls=tuple(kept(message.tool_calls)))
+        structs.replace(message, tool_calls=tuple(kept(message.tool_calls)))
         if message.tool_calls
         else message
         for message in hidden

@@ -10,8 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from shepherd.agents import TASK, RunTask, Tasks
 from shepherd.backends.base import Backend, Generation, ModelInfo, Observer, Prefilled
@@ -216,10 +215,10 @@ async def sub_agents(
         names = {tool.name for tool in tools}
         return [spec for spec in offer(model) if spec.name in names]
 
-    sampling = replace(session.sampling, stop=None, logprobs=None)
+    sampling = structs.replace(session.sampling, stop=None, logprobs=None)
     tasks = Tasks(
-        session=lambda: replace(session, sampling=sampling, archive=None),
-        limits=lambda: replace(limits, evicts=True, observer=_TaskObserver(rounds)),
+        session=lambda: structs.replace(session, sampling=sampling, archive=None),
+        limits=lambda: structs.replace(limits, evicts=True, observer=_TaskObserver(rounds)),
         backend=rounds.open_backend,
         backends=rounds,
         offer=offered,

@@ -3,8 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from shepherd import events, messages
 from shepherd.config.section import ShowToolCalls
@@ -61,7 +60,7 @@ class AnswerText:
     def listen(self, event: events.Event) -> bool:
         """The callback of the turn."""
         if isinstance(event, events.TextEvent) and event.text:
-            event = replace(event, text=self._paragraphs(type(event)).add(event.text))
+            event = structs.replace(event, text=self._paragraphs(type(event)).add(event.text))
         return self._callback(event)
 
     def end_generation(self, message: messages.Message) -> None:

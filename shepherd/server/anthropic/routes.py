@@ -11,8 +11,7 @@ from starlette.responses import Response
 from shepherd.backends.base import ModelInfo, ModelKind
 from shepherd.messages import JsonObject
 from shepherd.server import errors, generation, responses
-from shepherd.server.anthropic.answers import PING, AnthropicErrors, MessageAnswer, Thoughts
-from shepherd.server.anthropic.requests import CountRequest, MessagesRequest
+from shepherd.server.anthropic import answers, requests
 from shepherd.server.anthropic.to_session import session_of
 from shepherd.server.api import Api, routes_with
 from shepherd.server.models import find_model
@@ -23,7 +22,7 @@ from shepherd.server.wire.fields import MAX_TOKENS
 MESSAGES_PATH = "/v1/messages"
 BATCHES_PATH = f"{MESSAGES_PATH}/batches"
 COUNT_PATH = f"{MESSAGES_PATH}/count_tokens"
-EVENTS = responses.StreamFormat("text/event-stream", PING)
+EVENTS = responses.StreamFormat("text/event-stream", answers.PING)
 HEADER = "anthropic-version"
 _MAX_PAGE = 1000
 _MAX_LIMIT_DIGITS = 5
@@ -36,7 +35,7 @@ def messages_router(context: ServerContext) -> APIRouter:
 
     @router.post(MESSAGES_PATH)
     async def create_message(
-        body: Annotated[MessagesRequest, context.bodies.of(MessagesRequest)],
+        body: Annotated[requests.MessagesRequest, context.bodies.of(requests.MessagesRequest)],
         serving: Annotated[Serving, serves(context)],
     ) -> Response:
         """Continue a conversation in Anthropic's form, streaming or not.
@@ -50,7 +49,7 @@ def messages_router(context: ServerContext) -> APIRouter:
 
     @router.post(COUNT_PATH)
     async def count_message_tokens(
-        body: Annotated[CountRequest, context.bodies.of(CountRequest)],
+        body: Annotated[requests.CountRequest, context.bodies.of(requests.CountRequest)],
         serving: Annotated[Serving, serves(context)],
     ) -> responses.JsonResponse:
         """How many tokens the prompt of such a request takes.
@@ -74,13 +73,13 @@ def messages_router(context: ServerContext) -> APIRouter:
 
 
 def _exchange(
-    body: MessagesRequest | CountRequest, context: ServerContext, model: ModelInfo
+    body: requests.MessagesRequest | requests.CountRequest, context: ServerContext, model: ModelInfo
 ) -> Exchange:
     """The exchange of a request; raises ApiError. Without a limit, 0, the prompt is only read."""
-    thoughts, limit = Thoughts(context.seal), body.max_tokens or 0
+    thoughts, limit = answers.Thoughts(context.seal), body.max_tokens or 0
     session = session_of(body, thoughts, model, thinking=context.settings.thinking)
     choice, thinking = body.tool_choice, body.thinking
-    answer = MessageAnswer(
+    answer = answers.MessageAnswer(
         model=body.model or model.id,
         thoughts=thoughts,
         reasoning=session.thinking,
@@ -185,7 +184,7 @@ def _capabilities(*, vision: bool) -> JsonObject:
 ANTHROPIC = Api(
     name="anthropic",
     paths=(MESSAGES_PATH,),
-    errors=AnthropicErrors(),
+    errors=answers.AnthropicErrors(),
     routers=lambda context: (models_router(context), messages_router(context)),
     pattern=re.compile(r"/v1/(models|files|skills|complete)(/.*)?"),
     header=HEADER,

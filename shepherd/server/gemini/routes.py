@@ -22,8 +22,7 @@ from shepherd.server.record import record_of
 from shepherd.server.responses import JSON_ARRAY, JsonResponse, StreamFormat
 from shepherd.server.serving import Exchange, Serving, serves
 from shepherd.server.settings import ServerContext
-from shepherd.server.wire.embedding import embedded, json_array
-from shepherd.server.wire.fields import choice_count, token_limit
+from shepherd.server.wire import embedding, fields
 
 CLIENT_HEADER = "x-goog-api-client"
 """All of Google's clients send it; on paths that OpenAI has too, it tells them apart."""
@@ -145,12 +144,12 @@ def _exchange(
         thoughts=session.thinking and bool(thinking and thinking.include_thoughts),
         array=array,
     )
-    limit = token_limit(config.max_output_tokens, settings.max_tokens)
+    limit = fields.token_limit(config.max_output_tokens, settings.max_tokens)
     calling = body.tool_config.function_calling_config if body.tool_config else None
     return Exchange(
         session,
         answer,
-        count=choice_count(config.candidate_count, settings.max_choices, _COUNT),
+        count=fields.choice_count(config.candidate_count, settings.max_choices, _COUNT),
         max_tokens=limit,
         tools_allowed=calling is None or calling.mode != "NONE",
         count_field=_COUNT,
@@ -236,7 +235,7 @@ async def _embedded(
         raise _differs("outputDimensionality")
     ((dimensions, truncate),) = options
     inputs = EmbeddingInput([(body.text(),) for body in bodies], dimensions, truncate)
-    result, _ = await embedded(context, request, name, inputs, "content")
+    result, _ = await embedding.embedded(context, request, name, inputs, "content")
     return result
 
 
@@ -254,7 +253,7 @@ def _batch_text(result: Embeddings) -> str:
     """The JSON of an answer with the vectors of many texts."""
     vectors = ({"values": [*vector]} for vector in result.vectors)
     usage = to_json(_usage(result))
-    return f'{{"embeddings":{json_array(vectors)},"usageMetadata":{usage}}}'
+    return f'{{"embeddings":{embedding.json_array(vectors)},"usageMetadata":{usage}}}'
 
 
 BETA = "/v1beta"

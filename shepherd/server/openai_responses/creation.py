@@ -10,12 +10,11 @@ from msgspec import Struct
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.errors import BusyError
 from shepherd.messages import JsonObject, Message
+from shepherd.server import guard, responses
 from shepherd.server.access.keys import Admission
-from shepherd.server.guard import CHECK_SECONDS
 from shepherd.server.openai_responses import answers, items, requests
 from shepherd.server.openai_responses.store import ResponseStore, ResponseStoreError, StoredResponse
 from shepherd.server.openai_responses.to_session import Source, Translator
-from shepherd.server.responses import Frames
 from shepherd.server.serving import Exchange, Serving
 from shepherd.server.wire.fields import MAX_TOKENS
 from shepherd.tasks import end_tasks
@@ -153,7 +152,7 @@ class Job:
             await end_tasks(self._work)
             await asyncio.wait({self._watch})  # which notes and stores the new status
 
-    async def follow(self, first: int) -> Frames:
+    async def follow(self, first: int) -> responses.Frames:
         """Yields the events from the number `first` on, until the response is over."""
         while True:
             # both of the moment before the frames are read, so that no later one is missed
@@ -173,7 +172,7 @@ class Job:
 
     async def _finish(self, work: asyncio.Task[None], admission: Admission | None) -> None:
         """The task that waits for the work, and stores how it has ended."""
-        while not (await asyncio.wait({work}, timeout=CHECK_SECONDS))[0]:
+        while not (await asyncio.wait({work}, timeout=guard.CHECK_SECONDS))[0]:
             if admission is not None and not admission.is_valid():
                 await end_tasks(work)
         error = None if work.cancelled() else work.exception()

@@ -6,8 +6,7 @@ from contextlib import nullcontext
 from typing import Annotated, Literal, TypeVar
 
 from fastapi import APIRouter
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 from pydantic import Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
@@ -111,7 +110,7 @@ class Responses(Struct, frozen=True):
             return response
         # no job makes it any more, so it ended with the process that had one
         failed = {"status": requests.Status.FAILED.value, "error": _INTERRUPTED}
-        return replace(response, body={**response.body, **failed})
+        return structs.replace(response, body={**response.body, **failed})
 
     async def stored(self, owner: str, id: str) -> StoredResponse:
         """The response as it was stored; raises ApiError."""

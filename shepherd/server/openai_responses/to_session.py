@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, TypeAlias, cast
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject, Message, ToolCall
@@ -160,7 +159,7 @@ class _Messages:
         call = self._calls_by_id.get(item.model.call_id)
         if call is None:
             raise invalid(f"{item.param}.call_id", f"no call has the id {item.model.call_id!r}")
-        return replace(Message.tool(call, content.text), images=content.images)
+        return structs.replace(Message.tool(call, content.text), images=content.images)
 
     def _answer(self, items: Sequence[Item]) -> Message:
         """The message of an answer: its texts, its reasoning and its calls.
@@ -183,9 +182,9 @@ class _Messages:
                     calls.append(self._call(item.model))
                 case _:  # results are no part of an answer, and references were resolved
                     pass
-        calls = [replace(call, extra=call_extras.get(call.id, {})) for call in calls]
+        calls = [structs.replace(call, extra=call_extras.get(call.id, {})) for call in calls]
         self._calls_by_id.update((call.id, call) for call in calls)
-        return replace(Message.assistant(text, reasoning, tuple(calls)), extra=extra)
+        return structs.replace(Message.assistant(text, reasoning, tuple(calls)), extra=extra)
 
     def _call(self, model: FunctionCallItem | CustomCallItem) -> ToolCall:
         """The call, as the model would make it now: a custom tool is a function for it."""

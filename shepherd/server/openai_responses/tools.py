@@ -5,8 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, cast
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 from pydantic import Field, ValidationError
 
 from shepherd.backends.base import ModelInfo
@@ -114,7 +113,7 @@ def _in_group(tool: FunctionTool | TypedCustomTool, group: NamespaceTool | None)
         return OfferedTool(spec, tool.name, custom=is_custom)
     if group.description:
         lines = (spec.description, f"Part of {group.name}: {group.description}")
-        spec = replace(spec, description="\n".join(filter(None, lines)))
+        spec = structs.replace(spec, description="\n".join(filter(None, lines)))
     return OfferedTool(spec, tool.name, group.name, custom=is_custom)
 
 
@@ -145,8 +144,8 @@ def _unambiguous(tools: Sequence[OfferedTool]) -> OfferedTools:
     named: list[OfferedTool] = []
     for tool in tools:
         if tool.namespace and uses[tool.name] > 1:
-            spec = replace(tool.spec, name=f"{tool.namespace}__{tool.name}")
-            named.append(replace(tool, spec=spec))
+            spec = structs.replace(tool.spec, name=f"{tool.namespace}__{tool.name}")
+            named.append(structs.replace(tool, spec=spec))
         else:
             named.append(tool)
     return tuple(named)

@@ -13,15 +13,12 @@ from starlette.responses import PlainTextResponse, Response
 
 from shepherd.errors import ShepherdError
 from shepherd.messages import JsonObject
+from shepherd.server import errors, guard, models, responses
 from shepherd.server.access.paths import ADMIN_PREFIX, METRICS_PATH
 from shepherd.server.body import BodyReader, RequestModel
-from shepherd.server.errors import ApiError
-from shepherd.server.guard import is_local_socket
-from shepherd.server.models import ModelState
 from shepherd.server.operation.lifecycle import LOADING_SECONDS
 from shepherd.server.operation.metrics import Metrics, total
 from shepherd.server.record import current_key
-from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
 from shepherd.version import __version__
 
@@ -65,7 +62,7 @@ def _add_state(router: APIRouter, context: ServerContext) -> None:
         return PlainTextResponse("Ollama is running")
 
     @router.get("/health")
-    async def health() -> JsonResponse:
+    async def health() -> responses.JsonResponse:
         """Whether the server can answer: 200 or 503.
 
         503 means that the first model still loads, or that the backend has failed permanently. It
@@ -85,10 +82,10 @@ def _add_state(router: APIRouter, context: ServerContext) -> None:
         if is_loading:  # as llama.cpp's server has it
             body["status"] = "loading"
             body["error"] = {"code": 503, "message": "Loading model", "type": "unavailable_error"}
-        return JsonResponse(body, 200 if is_connected else 503)
+        return responses.JsonResponse(body, 200 if is_connected else 503)
 
     @router.get("/ready")
-    async def ready() -> JsonResponse:
+    async def ready() -> responses.JsonResponse:
         """Whether the server should get new requests: 200 or 503.
 
         The status is `ready`, `loading` while the default model loads, `draining` or `stopping`. It
@@ -98,9 +95,9 @@ def _add_state(router: APIRouter, context: ServerContext) -> None:
         status = await server_status(context)
         body = {"status": status, "model": context.backend.info.id}
         if status == _READY:
-            return JsonResponse(body)
+            return responses.JsonResponse(body)
         headers = {"Retry-After": str(LOADING_SECONDS)} if status == _LOADING else None
-        return JsonResponse({**body, "reason": REASONS[status]}, 503, headers)
+        return responses.JsonResponse({**body, "reason": REASONS[status]}, 503, headers)
 
 
 def _add_metrics(router: APIRouter, metrics: Metrics) -> None:
@@ -123,20 +120,20 @@ def _add_admin(router: APIRouter, context: ServerContext) -> None:
     lifecycle, bodies = context.lifecycle, BodyReader(context.settings, _MAX_BODY)
 
     @router.get(f"{ADMIN_PREFIX}/status")
-    async def read_status(request: Request) -> JsonResponse:
+    async def read_status(request: Request) -> responses.JsonResponse:
         """The state of the server: its models, requests and connections."""
         _check_access(request)
-        return JsonResponse({"status": await server_status(context), **_state(context)})
+        return responses.JsonResponse({"status": await server_status(context), **_state(context)})
 
     @router.post(f"{ADMIN_PREFIX}/drain")
-    async def drain(request: Request) -> JsonResponse:
+    async def drain(request: Request) -> responses.JsonResponse:
         """Refuse new requests with 503; those that run go on. `/ready` is 503 then."""
         _check_access(request)
         lifecycle.drain()
-        return JsonResponse({"status": "draining", "running": _running(context)})
+        return responses.JsonResponse({"status": "draining", "running": _running(context)})
 
     @router.post(f"{ADMIN_PREFIX}/reload")
-    async def reload(request: Request) -> JsonResponse:
+    async def reload(request: Request) -> responses.JsonResponse:
         """Read settings, keys and aliases again, as SIGHUP does.
 
         `changed` names the settings that apply from now on, and `need_restart` those that only a
@@ -144,19 +141,21 @@ def _add_admin(router: APIRouter, context: ServerContext) -> None:
         """
         _check_access(request)
         try:
-            return JsonResponse(asdict(await lifecycle.begin_reload()))
+            return responses.JsonResponse(asdict(await lifecycle.begin_reload()))
         except ShepherdError as error:
-            raise ApiError(400, f"Nothing was changed: {error}", "invalid_settings") from error
+            raise errors.ApiError(
+                400, f"Nothing was changed: {error}", "invalid_settings"
+            ) from error
 
     @router.post(f"{ADMIN_PREFIX}/shutdown")
     async def shut_down(
         request: Request, body: Annotated[ShutdownBody, bodies.of(ShutdownBody)]
-    ) -> JsonResponse:
+    ) -> responses.JsonResponse:
         """End the server after the running requests, as SIGTERM does."""
         _check_access(request)
         running = _running(context)
         lifecycle.begin_stop(body.seconds)
-        return JsonResponse({"status": "stopping", "running": running}, 202)
+        return responses.JsonResponse({"status": "stopping", "running": running}, 202)
 
 
 def _check_access(request: Request) -> None:
@@ -164,9 +163,9 @@ def _check_access(request: Request) -> None:
 
     The scope of the key was checked before the route.
     """
-    if current_key() is None and not is_local_socket(request.scope):
+    if current_key() is None and not guard.is_local_socket(request.scope):
         message = "This needs a key with the scope admin (--auth-mode json), or the Unix socket."
-        raise ApiError(403, message, "insufficient_scope")
+        raise errors.ApiError(403, message, "insufficient_scope")
 
 
 async def server_status(context: ServerContext) -> str:
@@ -175,7 +174,7 @@ async def server_status(context: ServerContext) -> str:
     if lifecycle.draining:
         return "stopping" if lifecycle.stopping else "draining"
     served = context.models.every()  # the default model first
-    if lifecycle.loading or (served and served[0].state is ModelState.LOADING):
+    if lifecycle.loading or (served and served[0].state is models.ModelState.LOADING):
         return _LOADING
     if not await lifecycle.database_answers():
         return "database"

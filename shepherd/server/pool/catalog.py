@@ -9,9 +9,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeAlias
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
+from shepherd import durations, errors
 from shepherd.backends.base import Backend, Memory, ModelInfo, ModelKind
 from shepherd.catalog.model_files import SUFFIX, ModelFile, model_name, models_in
 from shepherd.config.llamacpp import LlamaCppSection
@@ -20,8 +20,6 @@ from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.model_choice import with_provider
 from shepherd.conversation.model_slot import BackendOpener
-from shepherd.durations import parse_duration
-from shepherd.errors import ConfigError, ModelLoadError
 from shepherd.models import BUILTIN_NAME, BUILTIN_TOOLS, builtin_model
 from shepherd.server.pool.loaded import OpenableModel
 
@@ -151,9 +149,9 @@ def _described(name: str, path: Path, settings: LlamaCppSection) -> ModelInfo | 
         kind = kind_of(pooling_of(path))
         choice = choose_projector(path, check_model_file(path), others)
         trained_context = summarise(path).context
-    except ModelLoadError:
+    except errors.ModelLoadError:
         return None
-    return replace(
+    return structs.replace(
         _undescribed(name, settings),
         context_size=settings.context_size or trained_context,
         vision=choice.projector is not None,
@@ -203,7 +201,7 @@ class Catalog:
         self._providers = providers
         self._opener = opener
         self.memory = memory
-        self._keep_alive = parse_duration(config.server.keep_alive)
+        self._keep_alive = durations.parse_duration(config.server.keep_alive)
         self._by_provider: dict[str, CatalogEntry] = {}
         self._folder = ModelFolder(config.llamacpp)
         self._refreshing: asyncio.Task[None] | None = None
@@ -284,7 +282,7 @@ class Catalog:
         """The providers by name; a file that can't be read leaves the models of files."""
         try:
             providers = self._providers.all()
-        except ConfigError as error:
+        except errors.ConfigError as error:
             logger.warning("The providers can't be read: %s", error)
             return {}
         usable = [provider for provider in providers if not missing_type(provider)]
@@ -295,7 +293,7 @@ class Catalog:
         try:
             facts = self._providers.facts(provider)
             context, vision = facts.context, facts.vision
-        except ConfigError:  # opening the provider reports it
+        except errors.ConfigError:  # opening the provider reports it
             context, vision = 0, None
         name = provider.name if provider.is_local else provider.label
         info = ModelInfo(name, provider.type, context, provider.name, vision=vision)
@@ -327,8 +325,8 @@ class Catalog:
         """The backend of these settings; a request gets a mistake in them as a failure to load."""
         try:
             return await self._opener(config)
-        except ConfigError as error:
-            raise ModelLoadError(str(error)) from error
+        except errors.ConfigError as error:
+            raise errors.ModelLoadError(str(error)) from error
 
     def _local_key(self) -> tuple[str, Callable[[], Memory]]:
         """The key of the local model of the settings, and how much memory it takes."""
@@ -339,6 +337,6 @@ class Catalog:
         is_builtin = name == BUILTIN_NAME
         try:
             path = builtin_model() if is_builtin else locate_model(name, directory, directory)
-        except ModelLoadError:  # a script, or opening it reports it
+        except errors.ModelLoadError:  # a script, or opening it reports it
             return name, Memory
         return str(path.resolve()), partial(self.memory.needs, path, settings)

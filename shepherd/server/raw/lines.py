@@ -4,8 +4,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from shepherd.backends.base import Backend, Generation, Observer, Prefilled
 from shepherd.events import Event, EventCallback, FinishReason, Text
@@ -59,14 +58,14 @@ class _LineObserver(Observer):
             if not isinstance(event, Text):
                 return callback(event)
             kept = lines.add(event.text)
-            goes_on = callback(replace(event, text=kept)) if kept else True
+            goes_on = callback(structs.replace(event, text=kept)) if kept else True
             return goes_on and not lines.ended
 
         generation = await self._observer.generate(backend, prompt, listen, max_tokens)
         if not lines.ended:  # the model has ended it, or a limit of tokens
             return generation
-        message = replace(generation.message, content=lines.text)
-        return replace(generation, message=message, finish_reason=FinishReason.LENGTH)
+        message = structs.replace(generation.message, content=lines.text)
+        return structs.replace(generation, message=message, finish_reason=FinishReason.LENGTH)
 
 
 class LineText:

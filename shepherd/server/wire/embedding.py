@@ -10,8 +10,7 @@ from shepherd.backends.base import ModelInfo
 from shepherd.backends.embedding import Embedder, EmbeddingInput, Embeddings, Ranking, RankingInput
 from shepherd.errors import ContextFullError
 from shepherd.json_text import to_json
-from shepherd.server.errors import CONTEXT_FULL, ApiError
-from shepherd.server.responses import while_connected
+from shepherd.server import errors, responses
 from shepherd.server.settings import ServerContext
 
 T = TypeVar("T", Embeddings, Ranking)
@@ -33,7 +32,7 @@ async def embedded(
     Raises ApiError, for an input that does not fit too; `param` is the field of the inputs.
     """
     work = _counted(context, model, inputs, lambda embedder: embedder.embed(inputs), param)
-    return await while_connected(request.receive, work)
+    return await responses.while_connected(request.receive, work)
 
 
 async def ranked(
@@ -49,7 +48,7 @@ async def ranked(
         return embedder.rank(inputs.query, inputs.documents)
 
     work = _counted(context, model, inputs, rank, param)
-    return await while_connected(request.receive, work)
+    return await responses.while_connected(request.receive, work)
 
 
 async def _counted(
@@ -68,7 +67,7 @@ async def _counted(
                 "does: an embedding or reranking model in GGUF, or a provider with such an "
                 "endpoint."
             )
-            raise ApiError(400, message, "unsupported_model", "model")
+            raise errors.ApiError(400, message, "unsupported_model", "model")
         count = partial(info.embedder.count, inputs)  # only counted for a key with a limit
         try:
             async with context.meter.reading(info.id, count) as read:
@@ -85,15 +84,15 @@ def json_array(items: Iterable[object]) -> str:
     return f"[{','.join(map(to_json, items))}]"
 
 
-def _too_long(error: ContextFullError, context_size: int, param: str) -> ApiError:
+def _too_long(error: ContextFullError, context_size: int, param: str) -> errors.ApiError:
     """The error for an input that does not fit, with both numbers of tokens if they are known."""
     tokens = error.prompt_tokens
     if tokens is None or not context_size:  # 0: the model's size is not known
-        return ApiError(400, str(error), CONTEXT_FULL, param)
+        return errors.ApiError(400, str(error), errors.CONTEXT_FULL, param)
     message = (
         f"This model's maximum context length is {context_size} tokens. However, an input is too "
         f"large: it has {tokens} tokens. Please reduce the length of the input."
     )
-    return ApiError(
-        400, message, CONTEXT_FULL, param, prompt_tokens=tokens, context_size=context_size
+    return errors.ApiError(
+        400, message, errors.CONTEXT_FULL, param, prompt_tokens=tokens, context_size=context_size
     )

@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from shepherd.errors import ToolError
 from shepherd.tools.access import AccessKind
-from shepherd.tools.files.access import FileAccess
-from shepherd.tools.files.opening import file_errors
+from shepherd.tools.files import access, opening
 from shepherd.tools.text import pluralize
 
 HEAD_BYTES = 8192
@@ -86,9 +85,9 @@ class TextFile(Struct, frozen=True):
         return "\r\n" if crlf_lines * 2 > self.text.count("\n") else "\n"
 
 
-def load_text(files: FileAccess, path: Path, path_text: str) -> TextFile:
+def load_text(files: access.FileAccess, path: Path, path_text: str) -> TextFile:
     """The file at the resolved `path`; raises ToolError naming it as `path_text`."""
-    with file_errors(path_text), files.open(path) as file:
+    with opening.file_errors(path_text), files.open(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > MAX_BYTES:
             raise ToolError(f"too large to edit: {path_text} ({size} bytes)")
@@ -110,7 +109,7 @@ class Replaced(Struct, frozen=True):
     exists: bool = True
 
 
-def replaced_file(files: FileAccess, path: Path) -> Replaced:
+def replaced_file(files: access.FileAccess, path: Path) -> Replaced:
     """The file that a write to the path would replace; empty if there is none.
 
     Raises ToolError if a rule denies the file.

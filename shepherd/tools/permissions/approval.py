@@ -12,8 +12,7 @@ from msgspec import Struct
 from shepherd.messages import ToolCall
 from shepherd.tools.access import EDIT_FILE, EXECUTE_COMMAND, WRITE_FILE, Access, AccessKind, Claim
 from shepherd.tools.paths import escape_glob
-from shepherd.tools.permissions.content import holds_private_key
-from shepherd.tools.permissions.match import exact_pattern
+from shepherd.tools.permissions import content, match
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
 
@@ -110,7 +109,7 @@ class CallObserver(Protocol):
 def harmless_error(error: Exception) -> str:
     """The text of an error, without a private key."""
     text = str(error)
-    return HELD_BACK if holds_private_key(text) else text
+    return HELD_BACK if content.holds_private_key(text) else text
 
 
 _GIT_SUBCOMMANDS = frozenset(
@@ -156,7 +155,7 @@ def _for_access(tool: str, access: Access, cwd: Path, lifetime: Lifetime) -> Rul
         case AccessKind.SHELL_NETWORK | AccessKind.UNSANDBOXED:
             # what leaves the sandbox is allowed word by word, if any rule may allow it
             is_safe = bool(command_rule(access.target, named=access.named))
-            pattern = exact_pattern(access.target) if is_safe else ""
+            pattern = match.exact_pattern(access.target) if is_safe else ""
         case AccessKind.READ:
             path = Path(access.target)
             pattern = _relative_pattern(path, cwd)
@@ -194,7 +193,7 @@ def command_rule(command: str, named: int = 0) -> str:
     names_no_file = not arguments or first.startswith("-")
     if name in _READS_STDIN and names_no_file and not has_program_text:
         return ""
-    return exact_pattern(command)
+    return match.exact_pattern(command)
 
 
 def _relative_pattern(path: Path, cwd: Path) -> str:

@@ -6,8 +6,7 @@ from copy import copy
 from functools import partial
 from pathlib import Path
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from shepherd.config.section import ApproveMode
 from shepherd.tools.access import OPENS_SANDBOX, Access, AccessKind, Claim
@@ -305,7 +304,7 @@ class PermissionPolicy:
         if rule is not None or not has_copies:  # a rule that allows names a public file
             return rule if rule and rule.decision is Decision.DENY else None
         for name in defaults.original_names(access.target):
-            rule = self._protected.last(tool, replace(access, target=name))
+            rule = self._protected.last(tool, structs.replace(access, target=name))
             if rule and rule.decision is Decision.DENY:
                 return rule
         return None

@@ -9,10 +9,9 @@ from pydantic import Field
 
 from shepherd.errors import ToolError
 from shepherd.tasks import Stopped, in_thread
-from shepherd.tools.access import Access, AccessKind
+from shepherd.tools import access, paths
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import directory_errors
-from shepherd.tools.paths import glob_regex, has_magic, resolve_path
 from shepherd.tools.search.walk import SKIPPED, Ignored, Tree
 from shepherd.tools.text import one_line
 from shepherd.tools.tool import Arguments, Tool, ToolContext, ToolResult, Traits
@@ -35,9 +34,9 @@ class Glob(Tool[GlobArguments]):
     description = "Find files by name."
     arguments = GlobArguments
 
-    def accesses(self, arguments: GlobArguments, context: ToolContext) -> list[Access]:
+    def accesses(self, arguments: GlobArguments, context: ToolContext) -> list[access.Access]:
         root, _, _ = _split_pattern(arguments, context)
-        return [Access(AccessKind.READ, str(root))]
+        return [access.Access(access.AccessKind.READ, str(root))]
 
     async def run(self, arguments: GlobArguments, context: ToolContext) -> ToolResult:
         """The paths that match, one per line, as the model wrote their beginning."""
@@ -57,11 +56,11 @@ def _split_pattern(arguments: GlobArguments, context: ToolContext) -> tuple[Path
     `../lib/*.py` is the glob `/*.py` in the directory `../lib`, with the prefix `../lib/`.
     """
     pattern = arguments.pattern.removeprefix("./")
-    base = resolve_path(arguments.path or ".", context.cwd)
+    base = paths.resolve_path(arguments.path or ".", context.cwd)
     parts = pattern.split("/")
     fixed = 0  # the number of parts that name the directory
     if pattern.startswith(("/", "~", "../")):
-        while fixed < len(parts) - 1 and not has_magic(parts[fixed]):
+        while fixed < len(parts) - 1 and not paths.has_magic(parts[fixed]):
             fixed += 1
     if ".." in parts[fixed:]:
         raise ToolError("bad pattern: .. is allowed at its start only")
@@ -71,7 +70,7 @@ def _split_pattern(arguments: GlobArguments, context: ToolContext) -> tuple[Path
         return base, "", pattern
     prefix = "/".join(parts[:fixed]) + "/"
     # the slash says that names further below do not match `*.py`
-    return resolve_path(prefix, base), prefix, "/" + "/".join(parts[fixed:])
+    return paths.resolve_path(prefix, base), prefix, "/" + "/".join(parts[fixed:])
 
 
 def name_matcher(pattern: str) -> re.Pattern[str]:
@@ -79,7 +78,7 @@ def name_matcher(pattern: str) -> re.Pattern[str]:
     anchored = pattern.rstrip("/").lstrip("/")
     if "/" not in pattern.rstrip("/"):
         anchored = f"**/{anchored}"
-    return re.compile(glob_regex(anchored), re.DOTALL)
+    return re.compile(paths.glob_regex(anchored), re.DOTALL)
 
 
 def find_names(

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from shepherd.tools.access import Access, AccessKind
+from shepherd.tools import access, paths
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import closing_descriptor, enter_directory
-from shepherd.tools.paths import glob_regex
 from shepherd.tools.tool import ToolContext
 
 IGNORE_FILE = ".gitignore"
@@ -118,7 +117,7 @@ def _parse_pattern(line: str) -> Iterator[_Pattern]:
     elif anchored.endswith("/**"):
         anchored += "/*"  # for git it matches what is in the directory, but not the directory
     try:
-        regex = re.compile(glob_regex(anchored.lstrip("/")), re.DOTALL)
+        regex = re.compile(paths.glob_regex(anchored.lstrip("/")), re.DOTALL)
     except re.error:
         return
     if anchored != "**/":  # a line of slashes names nothing
@@ -199,7 +198,7 @@ class Tree(Struct, frozen=True):
 
 def denied(context: ToolContext, path: Path) -> bool:
     """Whether the rules deny reading the resolved `path`."""
-    return context.denies(Access(AccessKind.READ, str(path)))
+    return context.denies(access.Access(access.AccessKind.READ, str(path)))
 
 
 def _sorted_names(directory: int) -> list[tuple[str, bool, bool]]:

@@ -8,9 +8,7 @@ from typing import Annotated
 from msgspec.structs import replace
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from shepherd.errors import ToolError
-from shepherd.events import EventCallback, Notice, Topic
-from shepherd.own_programs import own_program
+from shepherd import errors, events, own_programs
 from shepherd.tools.access import EXECUTE_COMMAND, Access, AccessKind, Claim
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.permissions.content import holds_private_key
@@ -114,7 +112,7 @@ class ExecuteCommand(Tool[ExecuteArguments]):
 async def _start(arguments: ExecuteArguments, context: ToolContext, program: Program) -> ToolResult:
     """Start a command that goes on after its call."""
     if context.background is None:
-        raise ToolError("there are no background commands here; run it without `background`")
+        raise errors.ToolError("there are no background commands here; run it without `background`")
     if isinstance(arguments.command, str):  # of words, a missing program would be the shell's error
         program = replace(program, argv=merged(program.argv))
     confined = ConfinedProgram(
@@ -146,7 +144,7 @@ def _argv(command: str | list[str]) -> list[str]:
     """The words to start; a text is a line for the shell, for bash if it is there."""
     if isinstance(command, list):
         return command
-    shell = own_program("bash") or "/bin/sh"
+    shell = own_programs.own_program("bash") or "/bin/sh"
     return [shell, "-c", command]
 
 
@@ -201,7 +199,7 @@ class CheckCommand(Tool[CheckArguments]):
         """The output and the state of a command, after waiting for it or ending it."""
         commands = context.background
         if commands is None:
-            raise ToolError("there are no background commands here")
+            raise errors.ToolError("there are no background commands here")
         if not arguments.id.strip():
             return ToolResult(command_list(commands))
         command = commands.find(arguments.id)
@@ -216,7 +214,7 @@ async def _wait(
     commands: BackgroundCommands,
     command: BackgroundCommand,
     seconds: float,
-    on_event: EventCallback,
+    on_event: events.EventCallback,
 ) -> None:
     """Wait for the end of a command; the user sees its last lines meanwhile."""
     clock = asyncio.get_running_loop().time
@@ -228,7 +226,7 @@ async def _wait(
             lines = command.log.tail(TAIL_BYTES).text.rstrip("\n").split("\n")
             text = "\n".join(lines[-LINES:])
             # False: the user stops the wait
-            goes_on = on_event(Notice(text, Topic.OUTPUT))
+            goes_on = on_event(events.Notice(text, events.Topic.OUTPUT))
 
 
 def command_list(commands: BackgroundCommands) -> str:

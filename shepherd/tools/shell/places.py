@@ -6,8 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from shepherd.errors import ToolError
-from shepherd.tools.access import Access, AccessKind
-from shepherd.tools.paths import expand_home, resolve_path
+from shepherd.tools import access, paths
 from shepherd.tools.shell.git import git_places
 from shepherd.tools.shell.programs import inner_commands, name_of, trees, words_to_name
 from shepherd.tools.shell.syntax import Command, Word
@@ -80,7 +79,7 @@ def _entered(target: Word, place: Path) -> list[Path]:
     """The directories that `cd` may enter: `..` removes the last name; if that fails, the system
     resolves it."""
     physical = resolved(target, place)
-    text = expand_home(target.text) if target.tilde else target.text
+    text = paths.expand_home(target.text) if target.tilde else target.text
     logical = Path(os.path.normpath(os.path.join(place, text)))  # noqa: PTH118 - keeps `..`
     return [logical, physical] if physical is not None else [logical]
 
@@ -89,7 +88,7 @@ def resolved(word: Word, place: Path) -> Path | None:
     """The path that a word names in `place`, with every link followed; None if it is not a path."""
     text = word.text if word.tilde or not word.text.startswith("~") else f"./{word.text}"
     try:
-        return resolve_path(text, place)
+        return paths.resolve_path(text, place)
     except ToolError:
         return None
 
@@ -107,14 +106,14 @@ def named_words(command: Command, places: Places) -> int:
     return named + len(command.assignments) if named else 0
 
 
-def directory_accesses(command: Command, places: Places) -> Iterator[Access]:
+def directory_accesses(command: Command, places: Places) -> Iterator[access.Access]:
     """The repositories that git uses, and the directories that may be read as a whole."""
     for place in places.all:
         for folder, claim in trees(command.texts, place):
-            yield Access(AccessKind.READ, str(folder), claim)
+            yield access.Access(access.AccessKind.READ, str(folder), claim)
         for git in _git_commands(command.texts):
             for repository in git_places(git, place):
-                yield Access(AccessKind.REPOSITORY, os.path.realpath(repository))
+                yield access.Access(access.AccessKind.REPOSITORY, os.path.realpath(repository))
 
 
 def _git_commands(words: Sequence[str]) -> list[list[str]]:

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from shepherd.tools.access import Claim
-from shepherd.tools.paths import expand_home
+from shepherd.tools import access, paths
 from shepherd.tools.shell.git import Options, git_words_to_name
 
 _ANY_FORM = """
@@ -131,7 +130,7 @@ def _forms() -> dict[str, Options]:
     return {name: Options.parse(text.split()) for name, _, text in named}
 
 
-def trees(words: Sequence[str], place: Path) -> Iterator[tuple[Path, Claim]]:
+def trees(words: Sequence[str], place: Path) -> Iterator[tuple[Path, access.Claim]]:
     """The directories of which a command may read all files, each with the claim on those files."""
     program = name_of(words[0])
     if program in _READS_NOTHING:
@@ -142,10 +141,10 @@ def trees(words: Sequence[str], place: Path) -> Iterator[tuple[Path, Claim]]:
     elif program in _PREFIXES and inner:
         yield from trees(inner, place)
     elif program in _PREFIXES:  # what it runs is not clear, so it may read all
-        yield place, Claim.TREE
+        yield place, access.Claim.TREE
     elif program in _INDIRECT:  # their files come from the input
         if program != "xargs" or not inner or name_of(inner[0]) not in _READS_NOTHING:
-            yield place, Claim.TREE
+            yield place, access.Claim.TREE
     else:
         yield from _argument_trees(program, words, place)
 
@@ -168,10 +167,10 @@ def _inner_words(words: Sequence[str]) -> Sequence[str]:
 
 def _argument_trees(
     program: str, words: Sequence[str], place: Path
-) -> Iterator[tuple[Path, Claim]]:
+) -> Iterator[tuple[Path, access.Claim]]:
     """The directories that the program reads as a whole; of an unknown one, all that are named."""
     folders = list(_folders(words[1:], place))
-    claim = Claim.TREE
+    claim = access.Claim.TREE
     if program in _GREPS:
         if not any(_is_recursive_grep(word) for word in words[1:]):
             return
@@ -184,7 +183,7 @@ def _argument_trees(
         folders = folders or [place]
     elif program in _SEARCHERS or program == "rgrep":
         shows_hidden = program == "rgrep" or any(map(_SHOWS_HIDDEN.fullmatch, words[1:]))
-        claim = Claim.TREE if shows_hidden else Claim.VISIBLE_TREE
+        claim = access.Claim.TREE if shows_hidden else access.Claim.VISIBLE_TREE
         folders = folders or [place]
     elif program in _COPIERS:  # without `-r` they refuse directories
         folders = folders if any(map(_RECURSIVE.match, words[1:])) else []
@@ -193,7 +192,7 @@ def _argument_trees(
     yield from ((folder, claim) for folder in folders)
 
 
-def _git_trees(words: Sequence[str], place: Path) -> Iterator[tuple[Path, Claim]]:
+def _git_trees(words: Sequence[str], place: Path) -> Iterator[tuple[Path, access.Claim]]:
     """The whole place if git adds more than files that are named; ignored files need `-f`."""
     if "add" not in words[1:] and "stage" not in words[1:]:
         return
@@ -202,7 +201,7 @@ def _git_trees(words: Sequence[str], place: Path) -> Iterator[tuple[Path, Claim]
     has_patterns = any(word[:1] == ":" or any(c in word for c in "*?[") for word in names)
     if adds_all or has_patterns or any(_folders(names, place)):
         is_forced = any(re.match(r"-[a-zA-Z]*f|--f", word) for word in words)
-        yield place, Claim.TREE if is_forced else Claim.UNIGNORED_TREE
+        yield place, access.Claim.TREE if is_forced else access.Claim.UNIGNORED_TREE
 
 
 def _folders(words: Sequence[str], place: Path) -> Iterator[Path]:
@@ -211,7 +210,7 @@ def _folders(words: Sequence[str], place: Path) -> Iterator[Path]:
         for text in (word, word.partition("=")[2], word[2:] if word[:1] == "-" else ""):
             if not text:
                 continue
-            path = Path(place, expand_home(text))
+            path = Path(place, paths.expand_home(text))
             try:
                 is_folder = path.is_dir()
             except (OSError, ValueError):

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, cast
 
+from shepherd import errors, images
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.anthropic.dialect import (
     Dialect,
@@ -15,8 +16,6 @@ from shepherd.backends.api.anthropic.dialect import (
 )
 from shepherd.backends.api.history import Rules, Turn, normalise, turns
 from shepherd.backends.api.parameters import without_references
-from shepherd.errors import InvalidRequestError
-from shepherd.images import Image
 from shepherd.json_text import as_object
 from shepherd.messages import JsonObject, Message, Role, ToolSpec
 from shepherd.sampling import Sampling
@@ -66,7 +65,7 @@ def tool_choice_of(choice: ToolChoice, dialect: Dialect, model: str) -> JsonObje
     """The `tool_choice` for required calls; raises InvalidRequestError if they can't be forced."""
     if not dialect.forced_calls:
         message = f"{model} can't be made to call a tool: leave tool_choice to the model"
-        raise InvalidRequestError(message, "tool_choice")
+        raise errors.InvalidRequestError(message, "tool_choice")
     result: JsonObject = {"type": "tool", "name": choice.name} if choice.name else {"type": "any"}
     if choice.single or choice.name:
         result["disable_parallel_tool_use"] = True
@@ -77,7 +76,7 @@ def _stops(stop: tuple[str, ...]) -> list[str]:
     """The stop texts; raises InvalidRequestError for one that the API refuses."""
     if not all(text.strip() for text in stop):
         message = "stop: this API does not accept whitespace only; leave it out for this provider"
-        raise InvalidRequestError(message, "stop")
+        raise errors.InvalidRequestError(message, "stop")
     return list(stop)
 
 
@@ -85,7 +84,7 @@ def _ranged(name: str, value: float) -> float:
     """The parameter's value; raises InvalidRequestError if the API refuses it."""
     if not 0.0 <= value <= 1.0:
         message = f"{name} must be between 0.0 and 1.0 for this API, got {value}"
-        raise InvalidRequestError(message, name)
+        raise errors.InvalidRequestError(message, name)
     return value
 
 
@@ -111,7 +110,7 @@ def enforced(output_format: OutputFormat, *, formats: bool) -> JsonObject | None
     """
     if output_format.schema is None:
         message = "This API has no grammars; ask for JSON with a schema instead"
-        raise InvalidRequestError(message, "grammar")
+        raise errors.InvalidRequestError(message, "grammar")
     lost: list[str] = []
     try:
         schema = _narrowed(without_references(output_format.schema), lost) if formats else None
@@ -120,7 +119,7 @@ def enforced(output_format: OutputFormat, *, formats: bool) -> JsonObject | None
     if output_format.strict and (schema is None or lost):
         what = f" {lost[0]!r}" if schema is not None else " all of it"
         message = f"This schema can't be enforced here: the model can't be held to{what}"
-        raise InvalidRequestError(message, "response_format")
+        raise errors.InvalidRequestError(message, "response_format")
     return None if schema is None else {"type": "json_schema", "schema": schema}
 
 
@@ -254,7 +253,7 @@ def _user_blocks(message: Message) -> list[JsonObject]:
     return [*map(_image, message.images), *texts]
 
 
-def _image(image: Image) -> JsonObject:
+def _image(image: images.Image) -> JsonObject:
     source = {"type": "base64", "media_type": image.media_type, "data": image.base64}
     return {"type": "image", "source": source}
 

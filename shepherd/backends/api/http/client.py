@@ -14,9 +14,9 @@ from urllib.parse import urljoin, urlsplit
 from urllib.request import getproxies
 
 import httpx
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
+from shepherd import errors, messages
 from shepherd.backends.api.adapter import Adapter, ApiRequest
 from shepherd.backends.api.http.failures import RequestTarget, no_api, refused, unreachable
 from shepherd.backends.api.http.retry import (
@@ -28,9 +28,7 @@ from shepherd.backends.api.http.retry import (
     retry_after,
     retrying,
 )
-from shepherd.errors import BackendError, UnreachableError
 from shepherd.json_text import json_bytes
-from shepherd.messages import JsonObject
 from shepherd.version import __version__
 
 _CREDENTIALS = re.compile(r"auth|key|token|cookie", re.IGNORECASE)
@@ -206,18 +204,18 @@ class ApiClient:
         except httpx.RequestError as error:
             raise unreachable(target, f"the connection broke ({reason(error)})") from error
 
-    async def fetch(self, request: ApiRequest, *, max_attempts: int = 0) -> JsonObject:
+    async def fetch(self, request: ApiRequest, *, max_attempts: int = 0) -> messages.JsonObject:
         """The JSON object that answers a request; a list comes as {"data": list}.
 
         `max_attempts` 0 = as the policy says. Raises BackendError.
         """
 
-        async def attempt() -> JsonObject:
+        async def attempt() -> messages.JsonObject:
             async with self.opened(request) as response:
                 return _decoded(await _read(response, MAX_BODY_BYTES))
 
         policy = self._options.retry
-        policy = replace(policy, max_attempts=max_attempts) if max_attempts else policy
+        policy = structs.replace(policy, max_attempts=max_attempts) if max_attempts else policy
         return await retrying(attempt, policy, self._options.timing)
 
     async def aclose(self) -> None:
@@ -268,7 +266,7 @@ async def _read(response: httpx.Response, max_bytes: int) -> bytes:
     return b"".join(pieces)[:max_bytes]
 
 
-def _decoded(content: bytes) -> JsonObject:
+def _decoded(content: bytes) -> messages.JsonObject:
     """The object of an answer, or its list as {"data": list}; {} for anything else."""
     try:
         value = cast(object, json.loads(content))
@@ -276,7 +274,7 @@ def _decoded(content: bytes) -> JsonObject:
         return {}
     if isinstance(value, list):
         return {"data": value}
-    return cast(JsonObject, value) if isinstance(value, dict) else {}
+    return cast(messages.JsonObject, value) if isinstance(value, dict) else {}
 
 
 CONTACT_SECONDS = 5.0
@@ -307,8 +305,8 @@ class Contact:
         try:
             async with asyncio.timeout(CONTACT_SECONDS):
                 await self._client.fetch(self._adapter.models(), max_attempts=1)
-        except (TimeoutError, UnreachableError):
+        except (TimeoutError, errors.UnreachableError):
             return False
-        except BackendError:
+        except errors.BackendError:
             pass  # a wrong key, no list of models, too many requests
         return True

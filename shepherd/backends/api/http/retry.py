@@ -13,9 +13,8 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from shepherd import errors, events
 from shepherd.backends.api.http.failures import Failure
-from shepherd.errors import BusyError
-from shepherd.events import Event, EventCallback, Notice, Topic
 from shepherd.json_text import as_object, as_objects, as_text
 
 T = TypeVar("T")
@@ -73,7 +72,7 @@ async def retrying(
             # the caller gets the error at once: nobody wants to wait so long for an answer
             if delay is not None and delay > policy.max_retry_after and failure.transient:
                 text = f"{failure} It asks to wait for {delay:.0f} s."
-                busy = BusyError(text, delay)
+                busy = errors.BusyError(text, delay)
                 busy.from_provider = True
                 raise busy from failure
             if not failure.transient or failed >= policy.max_attempts:
@@ -135,10 +134,10 @@ class Gate(Struct):
     Passes events on until the callback has returned False; from then on it is `closed`.
     """
 
-    callback: EventCallback
+    callback: events.EventCallback
     closed: bool = False
 
-    def __call__(self, event: Event) -> bool:
+    def __call__(self, event: events.Event) -> bool:
         if not self.closed:
             self.closed = not self.callback(event)
         return not self.closed
@@ -147,14 +146,14 @@ class Gate(Struct):
         """Report a pause before the next attempt; False if the callback has cancelled."""
         if seconds >= MIN_REPORTED_SECONDS:
             text = f"{why} Trying again in {seconds:.0f} s."
-            self(Notice(text, Topic.NOTICE))
+            self(events.Notice(text, events.Topic.NOTICE))
         return not self.closed
 
     def tell_wait(self, seconds: float) -> None:
         """Report that a request waits for a limit of our own."""
         if seconds >= MIN_REPORTED_SECONDS:
             text = f"Waiting {seconds:.0f} s: no more requests or tokens a minute are set for it."
-            self(Notice(text, Topic.NOTICE))
+            self(events.Notice(text, events.Topic.NOTICE))
 
 
 WINDOW = 60.0

@@ -5,8 +5,7 @@ from typing import ClassVar, cast
 from urllib.parse import quote
 
 from shepherd import errors, messages, sampling
-from shepherd.backends.api import adapter, stream
-from shepherd.backends.api.embedding import as_vectors, texts_or_tokens
+from shepherd.backends.api import adapter, embedding, stream
 from shepherd.backends.api.openai.dialects import OPENAI, Dialect, parse_models
 from shepherd.backends.embedding import EmbeddingInput
 from shepherd.json_text import as_count, as_object, as_objects, as_text
@@ -178,7 +177,7 @@ class OpenAIEmbeddings(adapter.EmbeddingApi):
         self._query = query
 
     def request(self, model: str, request: EmbeddingInput) -> adapter.ApiRequest:
-        body: messages.JsonObject = {"model": model, "input": texts_or_tokens(request)}
+        body: messages.JsonObject = {"model": model, "input": embedding.texts_or_tokens(request)}
         if request.dimensions:
             body["dimensions"] = request.dimensions
         return adapter.ApiRequest(f"embeddings{self._query}", body, stream=False)
@@ -187,7 +186,7 @@ class OpenAIEmbeddings(adapter.EmbeddingApi):
         items = as_objects(body.get("data"))
         items.sort(key=lambda item: as_count(item.get("index")) or 0)
         usage = as_object(body.get("usage"))
-        vectors = as_vectors([item.get("embedding") for item in items])
+        vectors = embedding.as_vectors([item.get("embedding") for item in items])
         return adapter.EmbeddingAnswer(vectors, as_count(usage.get("prompt_tokens")))
 
     def rank_request(self, model: str, query: str, documents: Sequence[str]) -> adapter.ApiRequest:

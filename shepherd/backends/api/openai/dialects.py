@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from urllib.parse import urlsplit
 
-from msgspec import Struct, field
-from msgspec.structs import fields, replace
+from msgspec import Struct, field, structs
 
 from shepherd.backends.api.adapter import ModelEntry
 from shepherd.backends.api.history import Rules
@@ -43,7 +42,7 @@ STRICT_SAMPLING: Mapping[str, str] = {
 """The sampling parameters of OpenAI's API, and its names for them."""
 
 _OPENAI_NAMES = {*STRICT_SAMPLING.values(), "logit_bias", "logprobs"}
-_EVERY_NAME = {f.name: f.name for f in fields(Sampling)}
+_EVERY_NAME = {f.name: f.name for f in structs.fields(Sampling)}
 _EXTENDED_SAMPLING: Mapping[str, str] = _EVERY_NAME | {
     **STRICT_SAMPLING,
     "penalty_repeat": "repetition_penalty",
@@ -104,7 +103,7 @@ class Dialect(Struct, frozen=True):
     @property
     def plain(self) -> "Dialect":
         """`PLAIN`, with the same form of conversations, for a server that has refused an extra."""
-        return replace(PLAIN, rules=self.rules, stop_texts=self.stop_texts)
+        return structs.replace(PLAIN, rules=self.rules, stop_texts=self.stop_texts)
 
 
 _BUDGET = "thinking_budget_tokens"

@@ -4,16 +4,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
-from shepherd.backends.api import stream
-from shepherd.backends.api.adapter import ApiRequest, ModelTraits
-from shepherd.backends.api.history import Rules, normalise
-from shepherd.backends.api.openai import common
+from shepherd.backends.api import adapter, history, parameters, stream
+from shepherd.backends.api.openai import common, dialects
 from shepherd.backends.api.openai.chat_decoder import note_of_end
-from shepherd.backends.api.openai.dialects import effort_of, reasons
-from shepherd.backends.api.parameters import sampling_parameters, thinks
 from shepherd.events import FinishReason
 from shepherd.json_text import as_count, as_object, as_objects, as_text
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
@@ -25,17 +20,17 @@ API_NAME = "openai-responses"
 MIN_TOKENS = 16
 """The smallest limit that the API accepts."""
 
-_RULES = Rules(call_id=r"[A-Za-z0-9_-]{1,64}")
+_RULES = history.Rules(call_id=r"[A-Za-z0-9_-]{1,64}")
 _SAMPLING = {"temperature": "temperature", "top_p": "top_p"}
 _FIXED = ("temperature", "top_p")
 
 
-def responses_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObject:
+def responses_body(session: Session, model: adapter.ModelTraits, max_tokens: int) -> JsonObject:
     """The body; nothing is stored there, so reasoning is sent encrypted in both directions.
 
     Raises InvalidRequestError for a parameter that the API lacks.
     """
-    conversation = normalise(session.system_message, session.messages, _RULES)
+    conversation = history.normalise(session.system_message, session.messages, _RULES)
     system = common.asking_for_json(conversation.system, session.output_format)
     items = [item for m in conversation.messages for item in _items(m)]
     body: JsonObject = {"model": model.id, "input": items, "stream": True, "store": False}
@@ -51,31 +46,31 @@ def responses_body(session: Session, model: ModelTraits, max_tokens: int) -> Jso
     return body | _options(session, model)
 
 
-def _options(session: Session, model: ModelTraits) -> JsonObject:
+def _options(session: Session, model: adapter.ModelTraits) -> JsonObject:
     """Reasoning, sampling, and the answer's fields beside its text."""
     sampling = session.sampling
     options: JsonObject = {}
     include: list[str] = []
-    if reasons(model.id) or model.thinking:
+    if dialects.reasons(model.id) or model.thinking:
         include.append("reasoning.encrypted_content")
         options["reasoning"] = _reasoning(session, model)
-    if reasons(model.id):
-        sampling = replace(sampling, **dict.fromkeys(_FIXED))
+    if dialects.reasons(model.id):
+        sampling = structs.replace(sampling, **dict.fromkeys(_FIXED))
     elif sampling.logprobs is not None:
         include.append("message.output_text.logprobs")
         options["top_logprobs"] = sampling.logprobs
-        sampling = replace(sampling, logprobs=None)  # the API has it under another name
+        sampling = structs.replace(sampling, logprobs=None)  # the API has it under another name
     if include:
         options["include"] = include
-    return options | sampling_parameters(sampling, _SAMPLING, API_NAME)
+    return options | parameters.sampling_parameters(sampling, _SAMPLING, API_NAME)
 
 
-def _reasoning(session: Session, model: ModelTraits) -> JsonObject:
+def _reasoning(session: Session, model: adapter.ModelTraits) -> JsonObject:
     """How much the model thinks, and that it shows a summary of it."""
-    thinking = thinks(session, model)
+    thinking = parameters.thinks(session, model)
     effort = model.effort or ("medium" if thinking else "")
-    if reasons(model.id):
-        effort = effort_of(model.id, effort)
+    if dialects.reasons(model.id):
+        effort = dialects.effort_of(model.id, effort)
     result: JsonObject = {"effort": effort or "none"}
     if thinking:
         result["summary"] = "auto"
@@ -391,9 +386,11 @@ class OpenAIResponsesAdapter(common.OpenAIAdapter):
 
     name: ClassVar[str] = API_NAME
 
-    def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> ApiRequest:
+    def chat(
+        self, session: Session, model: adapter.ModelTraits, max_tokens: int
+    ) -> adapter.ApiRequest:
         body = responses_body(session, model, max_tokens)
-        return ApiRequest(f"responses{self.query}", body)
+        return adapter.ApiRequest(f"responses{self.query}", body)
 
     def decoder(self) -> stream.Decoder:
         return ResponsesDecoder()

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from msgspec import Struct, field
 
 from shepherd.backends.base import CacheTier
-from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
-from shepherd.backends.llamacpp.cache.disk_file import SavedSequence
+from shepherd.backends.llamacpp.cache import disk_cache, disk_file
 from shepherd.backends.llamacpp.cache.sequence import HostCache, StoredSequence
 from shepherd.backends.llamacpp.native.context import RecentLine
 
@@ -63,20 +62,20 @@ def cache_tiers(
 class StoredPrefix(Struct, frozen=True):
     """A stored prefix of a prompt: its `length` in tokens, and the `seconds` to restore it."""
 
-    entry: StoredSequence | SavedSequence
+    entry: StoredSequence | disk_file.SavedSequence
     length: int
     seconds: float
 
     @property
     def tier(self) -> str:
         """The name of the tier that has it."""
-        return DISK if isinstance(self.entry, SavedSequence) else HOST
+        return DISK if isinstance(self.entry, disk_file.SavedSequence) else HOST
 
 
 class Tiers:
     """Host memory, and the disk if it is used."""
 
-    def __init__(self, host: HostCache, disk: DiskCache | None) -> None:
+    def __init__(self, host: HostCache, disk: disk_cache.DiskCache | None) -> None:
         self.host = host
         self.disk = disk
 

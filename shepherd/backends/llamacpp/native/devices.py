@@ -8,8 +8,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from shepherd.backends.llamacpp.native.bindings import bindings, ggml_library
 
@@ -200,7 +199,7 @@ CPU_LIMITS = DeviceLimits(
 out costs less than attention over masked tokens: where six conversations take turns, a turn takes
 0.4 to 0.9 times as long as if they stay, and with two of them 0.97 to 1.1 times."""
 
-CPU_FLASH_LIMITS = replace(CPU_LIMITS, min_chunk=64, full_steps=(128, 64))
+CPU_FLASH_LIMITS = structs.replace(CPU_LIMITS, min_chunk=64, full_steps=(128, 64))
 """With flash attention. Behind 3,000 tokens a step of 64 tokens takes 1.1 s and one of 63 takes
 2.9 s (SmolLM2), because llama.cpp computes 64 rows as matrices and fewer rows one by one. Each
 thread pads its rows to 64: Gemma 3 270M reads 128 tokens behind 6,144 in 0.47 s, and 140 in 0.69

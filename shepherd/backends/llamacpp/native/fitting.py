@@ -5,14 +5,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from shepherd.backends.base import Memory
+from shepherd.backends.llamacpp.native import gguf, params
 from shepherd.backends.llamacpp.native.devices import Device, available_memory, gpus, has_gpu
-from shepherd.backends.llamacpp.native.gguf import GgufHeader
 from shepherd.backends.llamacpp.native.model import MemoryShortageError
-from shepherd.backends.llamacpp.native.params import FLASH_OFF, attention, gpu_count, gpu_layers
 from shepherd.backends.llamacpp.native.sizes import ModelSizes, model_sizes
 from shepherd.backends.llamacpp.rpc.workers import open_workers
 from shepherd.config.llamacpp import LlamaCppSection
@@ -72,8 +70,8 @@ class Demand(Struct, frozen=True):
             for weights, cell, state in zip(sizes.layers, sizes.cells, sizes.states, strict=True)
         ]
         settings = self.settings.model_copy(update={"context_size": context})
-        flash, ubatch = attention(settings, sizes.traits)
-        compute = sizes.compute(context, ubatch, flash=flash != FLASH_OFF)
+        flash, ubatch = params.attention(settings, sizes.traits)
+        compute = sizes.compute(context, ubatch, flash=flash != params.FLASH_OFF)
         output = sizes.output if layers else 0
         vram = sum(each[first:]) + output + compute * self.gpus if layers else 0
         ram = sum(each[:first]) + sizes.embedding + compute
@@ -133,14 +131,14 @@ class Fit(Struct, frozen=True):
     def smaller(self) -> "Fit | None":
         """The next attempt after a lack of memory: less context, then fewer layers on GPUs."""
         if not self.demand.context_fixed and self.context > MIN_CONTEXT:
-            return replace(self, context=max(MIN_CONTEXT, step_below(self.context // 2)))
+            return structs.replace(self, context=max(MIN_CONTEXT, step_below(self.context // 2)))
         if not self.demand.layers_fixed and self.layers > 0:
-            return replace(self, layers=self.layers * 3 // 4)
+            return structs.replace(self, layers=self.layers * 3 // 4)
         return None
 
 
 def demand_of(
-    header: GgufHeader,
+    header: gguf.GgufHeader,
     settings: LlamaCppSection,
     env: Mapping[str, str],
     *,
@@ -149,7 +147,7 @@ def demand_of(
 ) -> Demand:
     """What a model needs with these settings on so many GPUs; raises ConfigError."""
     sizes = model_sizes(header, settings)
-    layers = gpu_layers(settings, env)  # -1 for all
+    layers = params.gpu_layers(settings, env)  # -1 for all
     most = len(sizes.layers) + 1 if devices else 0  # the output counts as one
     return Demand(
         sizes=sizes,
@@ -205,14 +203,14 @@ def model_gpus(settings: LlamaCppSection) -> Sequence[Device]:
     workers = open_workers(settings)
     if workers is not None:
         return workers.devices
-    count = gpu_count(settings)
+    count = params.gpu_count(settings)
     devices = [device for device in gpus(count) if device.total]
     free = min((device.free for device in devices), default=0)
-    return [replace(device, free=free) for device in devices] if count > 1 else devices
+    return [structs.replace(device, free=free) for device in devices] if count > 1 else devices
 
 
 def fit_model(
-    header: GgufHeader,
+    header: gguf.GgufHeader,
     settings: LlamaCppSection,
     *,
     sequences: int = 1,
@@ -229,7 +227,7 @@ def fit_model(
         devices = model_gpus(settings)
     demand = demand_of(header, settings, os.environ, devices=len(devices), sequences=sequences)
     if any(device.remote for device in devices):
-        demand = replace(demand, place="the RPC workers")
+        demand = structs.replace(demand, place="the RPC workers")
     if has_gpu() and not devices:  # nothing is known about the memory of GPUs
         return Fit(demand, demand.layers, demand.context)
     if limit is None:
@@ -266,5 +264,5 @@ def _fits(demand: Demand, layers: int, context: int, limit: Memory) -> bool:
     memory = demand.memory(layers, context)
     weights = demand.memory(layers, 0).ram  # without a context
     if weights > limit.ram:
-        memory = replace(memory, ram=memory.ram - weights)
+        memory = structs.replace(memory, ram=memory.ram - weights)
     return memory.fits(limit)

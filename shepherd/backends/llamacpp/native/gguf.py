@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from shepherd.backends.output.style import detect_style
 from shepherd.catalog.model_files import SUFFIX, models_in, parts_of
@@ -77,7 +76,7 @@ def check_model_file(path: Path) -> GgufHeader:
         if not other.is_file():
             raise ModelLoadError(f"{path} is split into {total} parts, {other.name} is missing.")
         weights |= _check_one(other).weights
-    return replace(header, weights=weights)
+    return structs.replace(header, weights=weights)
 
 
 def _check_one(path: Path) -> GgufHeader:

@@ -10,10 +10,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from shepherd.backends.llamacpp.native import gguf, vocab
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
-from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.params import ModelTraits
-from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.rpc.workers import Workers
 from shepherd.catalog.model_files import parts_of
 from shepherd.config.llamacpp import LlamaCppSection
@@ -99,7 +98,7 @@ class NativeModel:
             self.files.close()
             raise self.load_error(f"{path} can't be loaded")
         try:
-            self.vocab = Vocab(self._lib.llama_model_get_vocab(self.handle))
+            self.vocab = vocab.Vocab(self._lib.llama_model_get_vocab(self.handle))
         except BaseException:
             self.close()
             raise
@@ -268,7 +267,7 @@ def _check_header(path: Path, architecture: str) -> None:
     """Raise ModelLoadError unless the file is a LoRA adapter for this architecture."""
     if not path.exists():
         raise ModelLoadError(f"There is no LoRA adapter {path}.")
-    values = check_model_file(path).values
+    values = gguf.check_model_file(path).values
     if values.get("general.type") != "adapter":
         raise ModelLoadError(f"{path} is not a LoRA adapter, but a model.")
     kind, wants = values.get("adapter.type"), values.get("general.architecture")

@@ -6,8 +6,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from shepherd.backends.llamacpp.native.gguf import GgufHeader
-from shepherd.backends.llamacpp.native.params import ModelTraits
+from shepherd.backends.llamacpp.native import gguf, params
 from shepherd.config.llamacpp import LlamaCppSection
 
 _FLOAT = 4
@@ -61,9 +60,9 @@ class ModelSizes(Struct, frozen=True):
         return any(self.states)
 
     @property
-    def traits(self) -> ModelTraits:
+    def traits(self) -> params.ModelTraits:
         """What a context's parameters depend on."""
-        return ModelTraits(self.weights, self.heads, self.window, self.trained_context)
+        return params.ModelTraits(self.weights, self.heads, self.window, self.trained_context)
 
     def compute(self, context: int, ubatch: int, *, flash: bool) -> int:
         """The buffer that computing a batch needs on each device."""
@@ -79,7 +78,7 @@ class ModelSizes(Struct, frozen=True):
         return _FLOAT * tokens * max(logits, inside + context, scores)
 
 
-def model_sizes(header: GgufHeader, settings: LlamaCppSection) -> ModelSizes:
+def model_sizes(header: gguf.GgufHeader, settings: LlamaCppSection) -> ModelSizes:
     """The sizes of a model with the cache's formats of the settings."""
     values = _Values(header.values)
     count = values.number("block_count")

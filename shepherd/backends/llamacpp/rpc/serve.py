@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec import Struct, structs
 
 from shepherd.backends.llamacpp.native.devices import (
     Device,
@@ -52,7 +51,7 @@ class Service(Struct, frozen=True):
 
     def to_json(self) -> str:
         """The argument of this module as a program."""
-        return json.dumps(asdict(self))
+        return json.dumps(structs.asdict(self))
 
 
 def own_devices() -> Sequence[tuple[Device, int]]:

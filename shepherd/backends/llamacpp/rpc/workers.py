@@ -6,8 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from shepherd.backends.llamacpp.native.bindings import bindings, ggml_library
 from shepherd.backends.llamacpp.native.devices import Device, describe_device, gpu_handles
@@ -106,7 +105,7 @@ def open_workers(settings: LlamaCppSection) -> Workers | None:
             device = describe_device(ctypes.c_void_p(handle))
             # llama.cpp knows the address of the relay only.
             name, place = f"RPC{len(devices)}", str(relay.address)
-            devices.append(replace(device, name=name, description=place, remote=True))
+            devices.append(structs.replace(device, name=name, description=place, remote=True))
             handles.append(handle)
     for relay in relays:
         if relay.lost:  # then its devices are described by substitutes

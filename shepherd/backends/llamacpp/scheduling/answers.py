@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from shepherd import errors, events
 from shepherd.backends.inprocess.answer import Text
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span
@@ -12,8 +13,6 @@ from shepherd.backends.llamacpp.sampling.sampler import NO_TOKEN, SamplerChain
 from shepherd.backends.llamacpp.scheduling.drafts import EarlierAnswers
 from shepherd.backends.llamacpp.scheduling.job import Job, Post
 from shepherd.backends.llamacpp.scheduling.planner import BatchTimer, Part, Planner
-from shepherd.errors import BackendError
-from shepherd.events import FinishReason
 
 MAX_RUN_SECONDS = 0.004
 """Seconds after which the text of a run is delivered: waking the event loop costs as much as a
@@ -49,11 +48,11 @@ class Answers:
         self.context_size = context_size
         self._post = post
 
-    def accept(self, job: Job, token: int) -> FinishReason | None:
+    def accept(self, job: Job, token: int) -> events.FinishReason | None:
         """Add a sampled token; returns why the answer ends with it, or None if it goes on."""
         if token == NO_TOKEN or self._vocab.is_eog(token):
             job.end_token = token
-            return FinishReason.STOP
+            return events.FinishReason.STOP
         piece = self._vocab.piece(token)
         job.tokens.append(token)
         job.pieces.append(piece)
@@ -62,11 +61,11 @@ class Answers:
         if not job.joins_text:  # a stop string ends the answer at once
             self.post_text(job)
             if job.stop.hit is not None:
-                return FinishReason.STOP
+                return events.FinishReason.STOP
         is_full = job.generated == job.max_tokens or len(job.tokens) >= self.context_size
-        return FinishReason.LENGTH if is_full else None
+        return events.FinishReason.LENGTH if is_full else None
 
-    def jump_ahead(self, job: Job) -> FinishReason | None:
+    def jump_ahead(self, job: Job) -> events.FinishReason | None:
         """Add the tokens that need no choice; the next batch decodes them together.
 
         Returns as `accept` does. Raises BackendError if the grammar is too slow.
@@ -79,7 +78,7 @@ class Answers:
             if reason is not None:
                 return reason
         # The grammar has no more text, so that the model could only choose to end the answer.
-        return FinishReason.STOP if self._jumps_ahead and job.sampler.ended else None
+        return events.FinishReason.STOP if self._jumps_ahead and job.sampler.ended else None
 
     def _forced(self, job: Job, sampler: SamplerChain) -> list[int]:
         """The tokens that end reasoning at its limit, or those that the grammar forces."""
@@ -116,7 +115,7 @@ class Ending(NamedTuple):
     """A job that ends, with the reason or with an error."""
 
     job: Job
-    reason: FinishReason | BackendError
+    reason: events.FinishReason | errors.BackendError
 
 
 class DecodeLoop:
@@ -191,7 +190,7 @@ class DecodeLoop:
                 token = job.sampler.sample(self._context, index)
                 job.decoded_tokens += 1
                 reason = self._answers.accept(job, token) or self._answers.jump_ahead(job)
-            except BackendError as error:
+            except errors.BackendError as error:
                 reason = error
             if reason is not None:
                 self.endings.append(Ending(job, reason))
@@ -202,7 +201,7 @@ class DecodeLoop:
             self._answers.post_text(part.job)
             try:
                 self._pool.mirror.extend(part.sequence, part.job.tokens[start : start + decoded])
-            except BackendError as error:
+            except errors.BackendError as error:
                 self.endings.append(Ending(part.job, error))
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from shepherd.backends.llamacpp.cache.sequences import CachedSequence, SequencePool
 from shepherd.backends.llamacpp.native.batch import ImageSpan
@@ -63,7 +62,7 @@ class Part(Struct, frozen=True):
     def without_draft(self) -> "Part":
         """The same part without drafted tokens."""
         length = len(self.tokens) - len(self.draft_tokens)
-        return replace(self, tokens=self.tokens[:length], draft=None)
+        return structs.replace(self, tokens=self.tokens[:length], draft=None)
 
 
 class PrefillPace:

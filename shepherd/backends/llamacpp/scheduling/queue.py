@@ -5,14 +5,13 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from time import monotonic
 
+from shepherd import errors, events
 from shepherd.backends.inprocess.answer import Failed, Finished
 from shepherd.backends.llamacpp.cache.sequence import CachedSequence
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.scheduling.answers import Answers
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase, Post
 from shepherd.backends.llamacpp.scheduling.planner import BatchTimer, PrefillPace
-from shepherd.errors import BackendError, ContextFullError
-from shepherd.events import FinishReason
 
 SHORT_PROMPT = 256
 """Tokens that are read beside another prompt at once."""
@@ -95,7 +94,7 @@ class JobQueue:
             self.active.append(job)
             yield job
 
-    def finish(self, job: Job, reason: FinishReason) -> None:
+    def finish(self, job: Job, reason: events.FinishReason) -> None:
         """End a job with the answer that it has."""
         self._timer.settle()  # so that the job's statistics have the time of all its batches
         self._answers.end(job)
@@ -104,19 +103,19 @@ class JobQueue:
         self.end(job)
         self._post(job, Finished(reason, stats, answer, job.stop.hit or ""))
 
-    def fail(self, job: Job, error: BackendError) -> None:
+    def fail(self, job: Job, error: errors.BackendError) -> None:
         """End a job with an error."""
         if job.phase is not Phase.DONE:
             self.end(job)
             self._post(job, Failed(error))
 
-    def abandon(self, error: BackendError) -> None:
+    def abandon(self, error: errors.BackendError) -> None:
         """End all jobs with an error before the engine is freed; the memory is not changed."""
         for job in self.jobs:
             job.phase = Phase.DONE
             if job.sampler is not None:
                 job.sampler.close()
-            self._post(job, Failed(BackendError(str(error))))
+            self._post(job, Failed(errors.BackendError(str(error))))
         self.active.clear()
         self._waiting.clear()
 
@@ -205,14 +204,14 @@ class JobQueue:
     def _end_at_full_context(self, job: Job) -> None:
         """End an answer that fills the context, or refuse a prompt that is too long for it."""
         if job.generated:
-            self.finish(job, FinishReason.LENGTH)
+            self.finish(job, events.FinishReason.LENGTH)
             return
         size = self._answers.context_size
         message = (
             f"request ({job.prompt_length} tokens) exceeds the available context size "
             f"({size} tokens)"
         )
-        self.fail(job, ContextFullError(message, max(1, job.prompt_length - size)))
+        self.fail(job, errors.ContextFullError(message, max(1, job.prompt_length - size)))
 
 
 def next_job(waiting: Sequence[Job], active: Sequence[Job]) -> Job | None:

@@ -14,6 +14,7 @@ memory is changed only through the pool, whose mirror knows every token in it.
 from collections.abc import Callable
 from time import perf_counter
 
+from shepherd import errors, events
 from shepherd.backends.inprocess.answer import Progress, Ready
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import ABORTED, NO_ROOM, NativeContext
@@ -26,8 +27,6 @@ from shepherd.backends.llamacpp.scheduling.queue import JobQueue
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
 from shepherd.backends.llamacpp.vision.encoder import ImageEncoder
 from shepherd.backends.llamacpp.vision.parts import ImageEncodingError
-from shepherd.errors import BackendError
-from shepherd.events import FinishReason
 
 
 def _never() -> bool:
@@ -102,11 +101,11 @@ class Scheduler:
         if job.phase is not Phase.DONE:
             self._queue.end(job)
 
-    def fail(self, job: Job, error: BackendError) -> None:
+    def fail(self, job: Job, error: errors.BackendError) -> None:
         """End a job with an error."""
         self._queue.fail(job, error)
 
-    def abandon(self, error: BackendError) -> None:
+    def abandon(self, error: errors.BackendError) -> None:
         """End all jobs with an error before the engine is freed; the memory is not changed."""
         self._queue.abandon(error)
 
@@ -135,7 +134,7 @@ class Scheduler:
         self._is_quiet = quiet
         for job in self.jobs:  # a copy, from which finished jobs do not vanish
             if job.cancelled:
-                self._queue.finish(job, FinishReason.CANCELLED)
+                self._queue.finish(job, events.FinishReason.CANCELLED)
         for job in self._queue.admit():
             if self._images is not None:
                 self._images.request(job.missing_images(), job.needs_images)
@@ -157,36 +156,36 @@ class Scheduler:
         try:
             self._run(self._planner.image_parts(job, self._queue.active))
         except ImageEncodingError as error:
-            self.fail(job, BackendError(str(error)))
+            self.fail(job, errors.BackendError(str(error)))
 
     def _continue_answers(self, parts: list[Part]) -> list[Part]:
         """Decode one token of each answer, or several; returns the parts of a larger batch."""
         undecoded: list[Part] = []
         try:
             undecoded = self._loop.run(parts, self._is_quiet)
-        except BackendError as error:
+        except errors.BackendError as error:
             self._fail_parts(parts, error)
         for job, reason in self._loop.endings:
-            if isinstance(reason, BackendError):
+            if isinstance(reason, errors.BackendError):
                 self.fail(job, reason)
             else:
                 self._queue.finish(job, reason)
         return [part for part in undecoded if part.job.phase is not Phase.DONE]
 
-    def _fail_parts(self, parts: list[Part], error: BackendError) -> None:
+    def _fail_parts(self, parts: list[Part], error: errors.BackendError) -> None:
         """Fail the jobs of a batch; what llama.cpp has kept of it is unknown, so it is asked."""
         if isinstance(error, WorkerLostError):
             raise error  # the whole engine is of no use without the worker
         for part in parts:
             self.pool.mirror.resync(part.sequence)
-            self.fail(part.job, BackendError(str(error)))
+            self.fail(part.job, errors.BackendError(str(error)))
 
     def _run(self, parts: list[Part]) -> None:
         """Decode a batch, note its tokens, and read its results."""
         self._timer.begin()
         try:
             code = self._planner.decode(parts)
-        except BackendError as error:
+        except errors.BackendError as error:
             self._fail_parts(parts, error)
             return
         if code == NO_ROOM:
@@ -211,7 +210,7 @@ class Scheduler:
         """Note the tokens of a part; False if its job has failed."""
         try:
             self.pool.mirror.extend(part.sequence, part.tokens)
-        except BackendError as error:
+        except errors.BackendError as error:
             self.fail(part.job, error)
             return False
         return True
@@ -238,7 +237,7 @@ class Scheduler:
                 self._continue(part, index - len(part.draft_tokens))
             else:
                 self._sample_first(job, index)
-        except BackendError as error:
+        except errors.BackendError as error:
             self.fail(job, error)
 
     def _sample_first(self, job: Job, index: int) -> None:
@@ -283,7 +282,7 @@ class Scheduler:
             return
         try:
             reason = self._answers.jump_ahead(job)
-        except BackendError as error:
+        except errors.BackendError as error:
             self.fail(job, error)
             return
         self._answers.post_text(job)

@@ -16,9 +16,8 @@ from shepherd.cli.commands import arguments
 from shepherd.cli.commands.providers import actions
 from shepherd.cli.commands.providers.actions import Action, Console
 from shepherd.cli.request import overrides_of
+from shepherd.config import provider_book, secrets
 from shepherd.config.provider import LOCAL, PROVIDER_TYPES, Provider
-from shepherd.config.provider_book import ProviderBook
-from shepherd.config.secrets import ENVIRONMENT
 from shepherd.config.section import described_fields
 from shepherd.errors import UsageError
 
@@ -73,7 +72,7 @@ class ProviderOptions(Struct, frozen=True, kw_only=True):
             "type": self.type,
             "base_url": urls[0] if len(urls) == 1 else "",
             "base_urls": urls if len(urls) > 1 else [],
-            "api_key": f"{ENVIRONMENT}{self.api_key_env}" if self.api_key_env else "",
+            "api_key": f"{secrets.ENVIRONMENT}{self.api_key_env}" if self.api_key_env else "",
             "headers": {k: v.strip() for k, v in arguments.pairs("--header", self.header).items()},
         }
 
@@ -172,7 +171,7 @@ def do_in_shell(action: Action) -> None:
     """Run a command's action; exits with its exit code."""
 
     async def run() -> int:
-        return await action(Console(ProviderBook.from_env(os.environ)))
+        return await action(Console(provider_book.ProviderBook.from_env(os.environ)))
 
     raise typer.Exit(asyncio.run(run()))
 

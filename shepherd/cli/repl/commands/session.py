@@ -7,6 +7,7 @@ from itertools import islice
 
 from msgspec import Struct
 
+from shepherd import errors, prices
 from shepherd.cli.commands.memory_view import counts_line, fact_lines, hit_lines
 from shepherd.cli.render.renderer import show_last_exchanges
 from shepherd.cli.render.status import Totals
@@ -14,9 +15,7 @@ from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTabl
 from shepherd.cli.terminal.sanitize import one_line
 from shepherd.conversation.commands.command import Lines, Note, Row
 from shepherd.conversation.export import save_conversation
-from shepherd.errors import InvalidRequestError, SessionError
 from shepherd.memory import Place
-from shepherd.prices import dollars
 from shepherd.tools.text import pluralize
 from shepherd.transcript import SessionSummary
 
@@ -65,20 +64,20 @@ class SessionCommands:
 
     async def _export(self, argument: str) -> Lines:
         if argument and not argument.endswith((".md", ".html", ".htm")):
-            raise InvalidRequestError("/export writes a FILE that ends in .md or .html.")
+            raise errors.InvalidRequestError("/export writes a FILE that ends in .md or .html.")
         return await self._written(argument or f"shepherd-{self._conversation.session.id}.html")
 
     async def _written(self, name: str) -> Lines:
         """Write the conversation into a new file, in the format that its name ends with."""
         session, cwd = self._conversation.session, self._conversation.cwd
         if not session.messages:
-            raise InvalidRequestError("There is nothing to save yet.")
+            raise errors.InvalidRequestError("There is nothing to save yet.")
         try:
             path = await asyncio.to_thread(save_conversation, session, cwd, name)
         except FileExistsError as error:
-            raise InvalidRequestError(f"{name} exists; give another name.") from error
+            raise errors.InvalidRequestError(f"{name} exists; give another name.") from error
         except OSError as error:
-            raise InvalidRequestError(f"{name}: {error.strerror}") from error
+            raise errors.InvalidRequestError(f"{name}: {error.strerror}") from error
         return [f"Saved to {path}"]
 
     def _ids(self) -> list[str]:
@@ -117,7 +116,7 @@ class SessionCommands:
         """What is known of each session; those that can't be read are left out."""
         result: list[SessionSummary] = []
         for name in self._ids():
-            with suppress(SessionError):  # `shepherd sessions list` reports the problem
+            with suppress(errors.SessionError):  # `shepherd sessions list` reports the problem
                 result.append(self._conversation.sessions.summary(name))
         return result
 
@@ -142,7 +141,7 @@ class SessionCommands:
                 await memory.clear()
                 return ["The memory is empty."]
             case _:
-                raise InvalidRequestError("/memory takes search WORDS, facts or clear.")
+                raise errors.InvalidRequestError("/memory takes search WORDS, facts or clear.")
 
 
 def _summary_line(summary: SessionSummary) -> str:
@@ -200,7 +199,7 @@ class ViewCommands(Struct, frozen=True):
             case "":  # what is set is shown in any case
                 pass
             case _:
-                raise InvalidRequestError("/thinking takes on, off, show or hide.")
+                raise errors.InvalidRequestError("/thinking takes on, off, show or hide.")
         state = "on" if session.thinking else "off"
         visibility = "shown" if renderer.show_thinking else "hidden"
         return [f"thinking: {state}, {visibility}"]
@@ -250,7 +249,7 @@ def basic_commands(
 
 def _use(totals: Totals) -> str:
     """`1,200 tokens read (900 cached), 80 written; $1.23`."""
-    cost = "" if totals.cost is None else f"; {dollars(totals.cost)}"
+    cost = "" if totals.cost is None else f"; {prices.dollars(totals.cost)}"
     cached = f" ({totals.cached_tokens:,} cached)" if totals.cached_tokens else ""
     read = pluralize(totals.prompt_tokens, "token", ",")
     return f"{read} read{cached}, {totals.completion_tokens:,} written{cost}"

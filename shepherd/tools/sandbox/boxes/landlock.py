@@ -15,9 +15,8 @@ from shepherd.tools.sandbox.inside import native
 from shepherd.tools.sandbox.inside.enclose import enclose
 from shepherd.tools.sandbox.profile import SHARED_MEMORY, Profile, resource_limits
 from shepherd.tools.sandbox.seccomp import FilterOptions, Network, filter_for_this_machine
-from shepherd.tools.sandbox.view import layout
+from shepherd.tools.sandbox.view import layout, toolchains
 from shepherd.tools.sandbox.view.private import PrivateFiles, boxed_environment
-from shepherd.tools.sandbox.view.toolchains import home_tools, real
 
 Rights = list[tuple[str, int]]
 
@@ -106,7 +105,7 @@ class _Enclosure(ABC):
             orders = {
                 **self._orders(program, profile, prepared.private),
                 "command": list(program.argv),
-                "cwd": str(real(profile.cwd)),
+                "cwd": str(toolchains.real(profile.cwd)),
                 "limits": resource_limits(profile.limits),
                 "pass_fds": program.pass_fds,
             }
@@ -154,11 +153,11 @@ class BareLandlock(_Enclosure):
         abi = native.version()
         if abi < _TRUNCATION:
             raise ToolError("Landlock without namespaces needs Linux 6.2 or newer")
-        layout.check_root(real(profile.root))
+        layout.check_root(toolchains.real(profile.root))
         environment = boxed_environment(program.environment, str(private.temp))
         environment["HOME"] = str(private.home)
         # without mounts, the real home can't be replaced: HOME names another that links to tools
-        for tool in home_tools(profile):
+        for tool in toolchains.home_tools(profile):
             link = private.home / tool.relative_to(profile.home)
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(tool)
