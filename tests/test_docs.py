@@ -104,7 +104,8 @@ def error_codes() -> set[str]:
     for path in (ROOT / "shepherd" / "server").rglob("*.py"):
         tree = ast.parse(path.read_text("utf-8"))
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "ApiError":
+            # `ApiError(…)` or `errors.ApiError(…)`
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("ApiError"):
                 given = [k.value for k in node.keywords if k.arg == "code"] or node.args[2:3]
                 codes.update(*(constants(code, tree, set()) for code in given))
     return codes

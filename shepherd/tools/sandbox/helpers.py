@@ -114,7 +114,7 @@ def _await_end(process: int) -> None:
         if not poll.poll(_TIMEOUT * 1000):
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
             poll.poll(_TIMEOUT * 1000)
-    except ProcessLookupError:
+    except ProcessLookupError:  # it ended just before the signal
         return
     finally:
         os.close(descriptor)
@@ -130,10 +130,11 @@ class _Joining(threading.Thread):
         super().__init__(name="control groups")
         self._files = files
         self._process = process
-        self._error: OSError | None = None
+        self._error: OSError | None = None  # for `finish`
         self.start()
 
     def run(self) -> None:
+        """Write the process's number into the files; the thread does it, and then ends."""
         try:
             for path in self._files:
                 with Path(path).open("wb", buffering=0) as file:
@@ -166,7 +167,7 @@ class Helper:
     def __init__(self, kind: HelperKind) -> None:
         self.kind = kind
         self._waits_for_orders = True
-        with ExitStack() as resources:
+        with ExitStack() as resources:  # closes everything if the process can't be started
             groups = resources.enter_context(control_groups(kind.limits))
             self._channel, theirs = socket.socketpair()
             resources.callback(self._channel.close)
@@ -301,7 +302,7 @@ def remove_stale_groups() -> None:
         for group in place.parent.glob("shepherd-*-*"):
             owner = group.name.split("-")[1]
             if owner.isdigit() and not Path("/proc", owner).exists():
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(OSError):  # processes are in it, or it is another user's
                     group.rmdir()
 
 
@@ -309,7 +310,7 @@ def _places() -> Iterator[_Place]:
     """Where groups may be made: one place in version 2, one for each controller in version 1."""
     for line in _read(Path("/proc/self/cgroup")).splitlines():
         _number, controllers, path = line.split(":", 2)  # `0::/user.slice`, `4:memory:/user.slice`
-        own = path.lstrip("/")
+        own = path.lstrip("/")  # this process's group, below the mount
         if not controllers and (_MOUNT / "cgroup.controllers").exists():
             yield from _unified(_MOUNT / own)
         elif controllers == "pids":

@@ -62,6 +62,7 @@ def refused(output: str, exit_code: int, profile: Profile) -> Refusal | None:
     """
     if exit_code == 0:
         return None
+    # the order of certainty: a limit ends by a signal, "denied" may come from anything
     limit = _limit(output, exit_code)
     if limit is not None:
         return Refusal(Refused.LIMIT, f"the sandbox's limit on {limit} was reached", limit)
@@ -141,16 +142,19 @@ def read_refusal(out: str, err: str, exit_code: int, profile: Profile) -> Refusa
     if _NO_REPOSITORY in err and _repository_is_above(profile.root):
         text = "the sandbox does not show the git repository above the working directory"
         return Refusal(Refused.READ, text)
-    concealed = _concealed(err, profile)
     return (
-        concealed or refused(err, exit_code, profile) or _certain(refused(out, exit_code, profile))
+        _concealed(err, profile)
+        or refused(err, exit_code, profile)
+        or _certain(refused(out, exit_code, profile))
     )
 
 
 def _concealed(err: str, profile: Profile) -> Refusal | None:
     """The refusal for a file that the command did not find, although it exists or could exist."""
     for line in err.splitlines():
-        for target in paths_in(line) if _MISSING.search(line) else ():
+        if not _MISSING.search(line):
+            continue
+        for target in paths_in(line):
             if _is_concealed(resolve(target, profile), profile):
                 return Refusal(Refused.READ, f"the sandbox does not show {target}", target)
     return None

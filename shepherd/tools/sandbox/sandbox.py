@@ -28,7 +28,10 @@ class Finding(Struct, frozen=True):
 
 
 def find_box() -> Finding:
-    """Try each box in turn; takes up to a second if boxes fail."""
+    """The first box that passes its test; takes up to a second if boxes fail.
+
+    Removes what sessions left behind that were killed.
+    """
     remove_stale()
     remove_stale_groups()
     tried: list[Attempt] = []
@@ -103,10 +106,10 @@ class Sandbox:
         self._find_box = find or _find_box_once
         nothing_tried = Finding(box=None, tried=())
         self._finding: Finding | None = nothing_tried if mode is SandboxMode.OFF else None
-        self._notices: set[str] = set()
+        self._notices: set[str] = set()  # that the user has seen
 
     async def find(self) -> Finding:
-        """The box that works here; None if the sandbox is off."""
+        """The box that works here, tried at the first call; without a box if the sandbox is off."""
         if self._finding is None:
             self._finding = await asyncio.to_thread(self._find_box)
         return self._finding

@@ -198,7 +198,7 @@ def seccomp_filter(architecture: Architecture, options: FilterOptions) -> bytes:
 def _program(architecture: Architecture, options: FilterOptions) -> Iterator[Instruction]:
     """The filter: a call of another architecture kills, a newer one fails, then each rule."""
     yield Instruction(LOAD, ARCHITECTURE)
-    yield Instruction(EQUAL, architecture.audit, 1, 0)
+    yield Instruction(EQUAL, architecture.audit, when_true=1, when_false=0)  # 1 skips the kill
     yield finish(Action.KILL_PROCESS)
     yield Instruction(LOAD, NUMBER)
     # this also refuses the calls of x32, whose numbers have a high bit

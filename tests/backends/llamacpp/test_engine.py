@@ -13,7 +13,7 @@ from tests.backends.llamacpp.support import settings
 
 ROOM = "shepherd.backends.llamacpp"
 LATER_STEPS = [
-    "native.model.Vocab",
+    "native.vocab.Vocab",
     "engine.NativeAdapters",
     "engine.context_params",
     "engine.NativeContext",

@@ -76,7 +76,7 @@ class Watch:
         paths = [*profile.protected]
         if home.is_relative_to(root):  # else a command can't write to the home directory
             paths += [home / name for name in HOME_STARTUP]
-        # of a link the place is its own, not its target's
+        # the place of a link itself is watched, not that of its target
         places = [real(path.parent) / path.name for path in paths]
         self._missing = [place for place in places if not os.path.lexists(place)]
         self._links = {place: place.readlink() for place in places if place.is_symlink()}
@@ -119,11 +119,11 @@ def _move_aside(place: Path, directory: int, report: Report) -> None:
 
 def report_leftovers(private: PrivateFiles, home: Path, report: Report) -> None:
     """Report the files that are deleted with the command's private /tmp and home directory."""
-    result = [*_files(private.temp, Path("/tmp")), *_files(private.home, home)]
-    if not result:
+    lost = [*_files(private.temp, Path("/tmp")), *_files(private.home, home)]
+    if not lost:
         return
-    names = ", ".join(map(one_line, result[:_MAX_NAMED]))
-    more = f" and {len(result) - _MAX_NAMED} more" if len(result) > _MAX_NAMED else ""
+    names = ", ".join(map(one_line, lost[:_MAX_NAMED]))
+    more = f" and {len(lost) - _MAX_NAMED} more" if len(lost) > _MAX_NAMED else ""
     text = f"{names}{more}: /tmp and the home directory are the command's own and end with it"
     report(Refusal(Refused.LOST, f"not kept: {text}"))
 
@@ -131,7 +131,7 @@ def report_leftovers(private: PrivateFiles, home: Path, report: Report) -> None:
 def _files(place: Path, visible_path: Path) -> Iterator[str]:
     """The files below `place` that have content, named as the command saw them."""
     pending, count = [str(place)], 0
-    while pending and count < _MAX_ENTRIES:
+    while pending and count < _MAX_ENTRIES:  # a few names are reported, and the user waits
         directory = pending.pop()
         try:
             with os.scandir(directory) as entries:
@@ -152,9 +152,9 @@ class Spares:
     """The helpers of one box; after the first command, one is always ready."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._ready: list[Helper] = []
-        self._making: threading.Thread | None = None
+        self._lock = threading.Lock()  # of both fields below
+        self._ready: list[Helper] = []  # the helper that waits, if any
+        self._making: threading.Thread | None = None  # starts the next one
         weakref.finalize(self, _close, self._ready)  # also at the end of the session
 
     @contextmanager
@@ -218,7 +218,7 @@ class Preparation(Struct):
         """A startable command with the descriptors of `program`."""
         passed = {descriptor: descriptor for descriptor in program.pass_fds}
         if program.stdin is not None:
-            passed[program.stdin.fileno()] = 0
+            passed[program.stdin.fileno()] = 0  # the standard input
         return OrderedProgram(self.helper, orders, {**passed, **self.descriptors})
 
 
@@ -231,7 +231,7 @@ def preparation(
     At the end, changes of those paths are taken back, lost files are reported, and a helper for
     the next command is started.
     """
-    with ExitStack() as resources:
+    with ExitStack() as resources:  # the end goes backwards: first the helper with its box
         resources.callback(helpers.refill, kind)
         private = resources.enter_context(private_files())
         resources.callback(report_leftovers, private, real(profile.home), report)

@@ -36,13 +36,13 @@ class Bubblewrap:
     def enter(
         self, program: Program, profile: Profile, report: Report = ignore_refusals
     ) -> Generator[Startable]:
-        """See `Box.enter`."""
+        """A startable command of bubblewrap, whose last steps in the box are `finish_nested`."""
         executable = own_program("bwrap")
         if executable is None:
             raise ToolError("bubblewrap (bwrap) is not installed")
         kind = HelperKind(launch, profile.limits)
         with preparation(profile, report, self._helpers, kind) as prepared:
-            environment = boxed_environment(program.environment, "/tmp")
+            environment = boxed_environment(program.environment, temp="/tmp")
             visible = mounts(profile, prepared.private, environment)
             outer, inner = _split(visible, writable_tops(profile))
             network = Network.INTERNET if profile.network else Network.OWN
@@ -70,15 +70,15 @@ def _split(visible: Iterable[Mount], tops: Collection[Path]) -> tuple[list[Mount
     """The mounts that bubblewrap makes, and those that lie below what commands can change."""
     outer: list[Mount] = []
     inner: list[Mount] = []
-    writable: list[Path] = []
+    shared_tops: list[Path] = []
     for mount in visible:
-        if any(mount.target != top and is_below(mount.target, top) for top in writable):
+        if any(mount.target != top and is_below(mount.target, top) for top in shared_tops):
             inner.append(mount)
             continue
         outer.append(mount)
         # what another boxed command could exchange for a link lies below such a mount
         if mount.target in tops and mount.source == mount.target:
-            writable.append(mount.target)
+            shared_tops.append(mount.target)
     return outer, inner
 
 
@@ -89,7 +89,7 @@ def _inner(mount: Mount, private: PrivateFiles) -> tuple[int, str, str]:
 
 
 def _namespaces(profile: Profile) -> Iterator[str]:
-    """The words for new namespaces, and for the rights of their root."""
+    """The words for new namespaces, and for the rights of the user 0 there."""
     yield from ("--unshare-all", "--die-with-parent", "--uid", "0", "--gid", "0")
     yield from ("--cap-drop", "ALL")
     # for `finish_nested`, which mounts, and then leaves the root of this namespace

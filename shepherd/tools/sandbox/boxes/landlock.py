@@ -70,10 +70,10 @@ def _grants(
         yield path, right
         return
     yield path, native.READ_DIRECTORY | native.EXECUTE
-    names = {other.removeprefix(prefix).partition("/")[0] for other in below}
+    on_the_way = {other.removeprefix(prefix).partition("/")[0] for other in below}
     with os.scandir(path) as entries:
         for entry in entries:
-            if entry.name in names:
+            if entry.name in on_the_way:
                 yield from _grants(entry.path, right, protected_names & below, hidden_names & below)
             else:
                 yield entry.path, right
@@ -92,7 +92,7 @@ class _Enclosure(ABC):
     def enter(
         self, program: Program, profile: Profile, report: Report = ignore_refusals
     ) -> Generator[Startable]:
-        """See `Box.enter`."""
+        """A startable command whose helper, which runs already, encloses itself and becomes it."""
         options = {"bare": self._bare, "network": profile.network}
         kind = HelperKind(enclose, profile.limits, options)
         with preparation(profile, report, self._helpers, kind) as prepared:
@@ -130,7 +130,7 @@ class Landlock(_Enclosure):
     def _orders(
         self, program: Program, profile: Profile, private: PrivateFiles
     ) -> dict[str, object]:
-        environment = boxed_environment(program.environment, "/tmp")
+        environment = boxed_environment(program.environment, temp="/tmp")
         visible = layout.mounts(profile, private, environment)
         network = Network.INTERNET if profile.network else Network.OWN
         return {

@@ -57,7 +57,7 @@ class SandboxExec:
     def enter(
         self, program: Program, profile: Profile, report: Report = ignore_refusals
     ) -> Generator[Program]:
-        """See `Box.enter`."""
+        """The program behind `sandbox-exec` and a shell that sets its limits."""
         if shutil.which(_EXECUTABLE) is None:
             raise ToolError("sandbox-exec is missing")
         watch = Watch(profile)
@@ -74,11 +74,11 @@ class SandboxExec:
 
 
 def sandbox_profile(profile: Profile, temp: Path, tools: Iterable[Path]) -> str:
-    """The profile's text; the last rule that matches a file decides."""
+    """The profile's text; the last rule that matches a file decides, so denials come last."""
     root = real(profile.root)
-    own = [root, *map(real, profile.writable)]
-    writable = [temp] if profile.read_only else [*own, temp]
-    readable = [*map(Path, _SYSTEM), *tools, *own, *map(real, profile.readable)]
+    working = [root, *map(real, profile.writable)]
+    writable = [temp] if profile.read_only else [*working, temp]
+    readable = [*map(Path, _SYSTEM), *tools, *working, *map(real, profile.readable)]
     # a protected link itself must stay, and so must its target
     kept = [real(path.parent) / path.name for path in profile.protected]
     kept += [real(path) for path in profile.protected]

@@ -127,7 +127,7 @@ def _attack(box: Box) -> tuple[list[str], str]:
         canaries = _Canaries(
             real(Path(base)),
             secrets.token_hex(8),
-            resources.enter_context(socket.create_server(("127.0.0.1", 0))),
+            resources.enter_context(socket.create_server(("127.0.0.1", 0))),  # any free port
             resources.enter_context(socket.socket(socket.AF_UNIX)),
         )
         _prepare(canaries)
@@ -145,7 +145,7 @@ def _prepare(canaries: _Canaries) -> None:
     canaries.unix.bind(str(canaries.base / "outside.socket"))
     canaries.unix.listen()
     for listener in (canaries.tcp, canaries.unix):
-        listener.setblocking(False)  # see `_reached`
+        listener.setblocking(False)  # else `_reached` would wait for a connection
 
 
 def _reached(listener: socket.socket) -> bool:

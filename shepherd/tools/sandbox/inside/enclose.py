@@ -83,24 +83,26 @@ def _run_separate(channel: int, *, network: bool) -> None:
     separate(network=network)
     native.limit_capabilities()
     surroundings = receive_surroundings(channel)
-    child = os.fork()
-    if child:
-        native.control_process(native.PR_SET_DUMPABLE, 0)  # the command can't trace this process
-        report_process(channel, child)
-        close_others()
-        exit_like(wait_for(child))
+    _go_on_in_child(report_to=channel)
     native.control_process(native.PR_SET_PDEATHSIG, signals.SIGKILL)
     native.unshare(native.CLONE_NEWNS)
-    child = os.fork()
-    if child:
-        native.control_process(native.PR_SET_DUMPABLE, 0)
-        close_others()
-        exit_like(wait_for(child))
+    _go_on_in_child()
     root = Root(surroundings.new_root)
     root.prepare(surroundings.shared_memory, surroundings.processes)
     orders = receive(channel)
     root.enter(orders.mounts)
     _confine(orders, tcp=True)
+
+
+def _go_on_in_child(report_to: int | None = None) -> None:
+    """Return in a new child alone; this process waits for it, and then ends like it."""
+    child = os.fork()
+    if child:
+        native.control_process(native.PR_SET_DUMPABLE, 0)  # the command can't trace this process
+        if report_to is not None:
+            report_process(report_to, child)
+        close_others()
+        exit_like(wait_for(child))
 
 
 def _run_bare(channel: int, *, network: bool) -> None:
@@ -155,10 +157,7 @@ def exit_like(status: int) -> None:
 def wait_for(child: int) -> int:
     """The wait status of a child; reaps all others that end before it."""
     while True:
-        try:
-            ended, status = os.waitpid(-1, 0)
-        except InterruptedError:
-            continue
+        ended, status = os.waitpid(-1, 0)
         if ended == child:
             return status
 
@@ -171,13 +170,13 @@ class Reaper:
 
     def __init__(self, child: int) -> None:
         self._child = child
-        self._status: int | None = None
-        self._deadline: float | None = None
-        signals.pthread_sigmask(signals.SIG_BLOCK, _EVENTS)
+        self._status: int | None = None  # the child's wait status
+        self._deadline: float | None = None  # the end of the grace period after SIGTERM
+        signals.pthread_sigmask(signals.SIG_BLOCK, _EVENTS)  # they wait for `_await_event`
 
     def finish(self) -> int:
         """The command's wait status, once no process that it started is alive."""
-        while self._bury() and self._status is None:
+        while self._bury() and self._status is None:  # until it ends, or its grace period
             remaining = None if self._deadline is None else self._deadline - time.monotonic()
             if remaining is not None and remaining <= 0:
                 break
@@ -216,7 +215,7 @@ def signal_all(number: int) -> None:
     for process in descendants():
         try:
             os.kill(process, number)
-        except ProcessLookupError:
+        except ProcessLookupError:  # it has ended meanwhile
             continue
 
 
@@ -249,22 +248,23 @@ def running_tasks() -> int:
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                mine = os.stat(f"/proc/{name}").st_uid == user
+                is_of_user = os.stat(f"/proc/{name}").st_uid == user
             except OSError:
-                continue
-            fields = _status(name) if mine else []
+                continue  # it has ended
+            fields = _status(name) if is_of_user else []
             count += int(fields[_THREADS]) if fields else 0
     return count
 
 
 def _status(name: str) -> list[bytes]:
-    """The fields of a process from its state on; none if it has ended."""
+    """The fields in `/proc/N/stat` behind the name, `12 (sh) S 1 …`; none if it has ended."""
     try:
         descriptor = os.open(f"/proc/{name}/stat", os.O_RDONLY)
     except OSError:
         return []
     try:
-        return os.read(descriptor, 4096).rpartition(b")")[2].split()
+        _, _, fields = os.read(descriptor, 4096).rpartition(b")")  # the name may hold brackets
+        return fields.split()
     except OSError:
         return []
     finally:

@@ -35,7 +35,7 @@ def separate(*, network: bool) -> None:
     flags = native.CLONE_NEWUSER | native.CLONE_NEWPID | native.CLONE_NEWIPC | native.CLONE_NEWUTS
     native.unshare(flags if network else flags | native.CLONE_NEWNET)
     _map_user((user, group), (user, group))
-    if not network:
+    if not network:  # a new network has nothing that is up
         _raise_loopback()
 
 
@@ -83,6 +83,7 @@ class Root:
         self._base = place + "/root"
         self._processes = place + "/proc"
         self._devices = place + "/dev"
+        # no mount from here on appears outside of this namespace
         native.mount("", "/", "", native.MS_REC | native.MS_PRIVATE)
         native.mount("tmpfs", place, "tmpfs", _QUIET, "mode=755,size=1m")
         os.mkdir(self._base)
@@ -111,8 +112,8 @@ def add_mounts(mounts: Mounts, base: str = "") -> None:
         if kind == _LINK:
             os.symlink(source, base + target)
         else:
-            writes = native.ATTR_RDONLY if kind == _READ else 0
-            _bind(source, base + target, native.ATTR_NODEV | writes)
+            read_only = native.ATTR_RDONLY if kind == _READ else 0
+            _bind(source, base + target, native.ATTR_NODEV | read_only)
 
 
 def kernel_files(processes: str = "/proc") -> list[str]:
@@ -156,7 +157,7 @@ def _opened_place(origin: int, place: str) -> int:
     above, _, name = place.rpartition("/")
     directory = _made_directory(above)
     try:
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC  # a file to mount on
         os.close(os.open(name, flags, 0o600, dir_fd=directory))
     finally:
         os.close(directory)

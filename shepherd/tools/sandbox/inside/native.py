@@ -98,7 +98,7 @@ def _attributes(attributes: int) -> tuple[bytes, int]:
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
-    """`mount`. Raises OSError."""
+    """Mount a file system of a kind at `target`; empty words stand for none. Raises OSError."""
     words = [os.fsencode(text) or None for text in (source, target, kind)]
     data = os.fsencode(options) or None
     _check(_libc.mount(*words, flags, data), f"mounting {target}")
@@ -160,7 +160,7 @@ def restrict(rights: list[tuple[str, int]], *, tcp: bool) -> None:
     a link in it, is skipped. Raises OSError.
     """
     abi = version()
-    handled = _FILE_RIGHTS[min(abi, 5)]
+    handled = _FILE_RIGHTS[min(abi, 5)]  # later versions have no more rights on files
     # struct landlock_ruleset_attr grows with the kernel, which refuses words that it does not know
     words = [handled]
     if abi >= 4:
@@ -176,7 +176,10 @@ def restrict(rights: list[tuple[str, int]], *, tcp: bool) -> None:
 
 
 def _allow(ruleset: int, path: str, allowed: int) -> None:
-    """Add a rule for a path; one that does not exist, or has a link in it, stays refused."""
+    """Add a rule to a set, which refuses what no rule allows.
+
+    A path that does not exist, or has a link in it, gets none.
+    """
     try:
         descriptor = open_exact(path)
     except OSError as error:

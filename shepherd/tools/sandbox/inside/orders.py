@@ -101,9 +101,10 @@ def _numbers(packed: bytes) -> list[int]:
 
 def _place(descriptors: list[int], targets: list[int]) -> None:
     """Give each descriptor its target as its number, and close all others."""
+    # in two steps, as a target may be the number that another descriptor has now
     border = max(_STANDARD, *descriptors, *targets) + 1
     for offset, descriptor in enumerate(descriptors):
-        os.dup2(descriptor, border + offset)  # away from the numbers of the others
+        os.dup2(descriptor, border + offset)
     for offset, target in enumerate(targets):
         os.dup2(border + offset, target)
     close_others(tuple(targets))
@@ -119,13 +120,14 @@ def close_others(keep: tuple[int, ...] = ()) -> None:
 
 
 def set_limits(limits: dict[str, int]) -> None:
-    """Lower the limits, never raise them; the kernel ends this process first if memory runs out."""
+    """Lower the limits, never raise them."""
     for name, number in limits.items():
         kind: int = getattr(resource, f"RLIMIT_{name}")
         _soft, hard = resource.getrlimit(kind)
         # RLIM_INFINITY is -1, which `min` would take for the lowest limit
         bound = number if hard == resource.RLIM_INFINITY else min(number, hard)
         resource.setrlimit(kind, (bound, bound))
+    # if memory runs out, the kernel ends the command rather than another program
     try:
         with open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
             file.write(b"500")
@@ -144,7 +146,7 @@ def become(command: list[str], environment: dict[str, str] | None = None) -> Non
     try:
         os.execvpe(command[0], command, os.environ if environment is None else environment)
     except FileNotFoundError:
-        stop(f"{command[0]}: command not found", 127)
+        stop(f"{command[0]}: command not found", 127)  # the codes of shells
     except OSError as error:
         stop(f"{command[0]}: {error.strerror}", 126)
 

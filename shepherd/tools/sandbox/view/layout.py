@@ -62,7 +62,7 @@ def mounts(
     check_cwd(profile, visible)
     kept = [path for path in protected_paths(profile) if _is_visible(path, visible)]
     hidden = [path for path in hidden_paths(profile) if _is_visible(path, visible)]
-    tops = [] if profile.read_only else writable_tops(profile)
+    tops = [] if profile.read_only else writable_tops(profile)  # else nothing can be renamed
     pins = [Mount.write(path) for path in sorted(_pinned(tops, [*kept, *hidden]))]
     return (
         *visible,
@@ -93,9 +93,8 @@ def check_cwd(profile: Profile, visible: Iterable[Mount]) -> None:
 
 def check_root(root: Path) -> None:
     """Raises ToolError if a writable `root` would expose the system."""
-    if any(Path(place).is_relative_to(root) for place in ("/usr", "/etc", "/proc", "/dev")):
-        raise ToolError(f"a sandbox can't have {root} as its working directory")
-    if any(root.is_relative_to(place) for place in ("/proc", "/dev", "/sys")):
+    holds_system = any(Path(p).is_relative_to(root) for p in ("/usr", "/etc", "/proc", "/dev"))
+    if holds_system or any(root.is_relative_to(p) for p in ("/proc", "/dev", "/sys")):
         raise ToolError(f"a sandbox can't have {root} as its working directory")
 
 
@@ -108,7 +107,7 @@ def protected_paths(profile: Profile) -> list[Path]:
     """The existing paths that must not change, by all their names in the root."""
     root, home = real(profile.root), real(profile.home)
     paths = [real(path) for path in profile.protected if path.exists()]
-    if home.is_relative_to(root):
+    if home.is_relative_to(root):  # else the command has another home directory
         paths += [real(home / n) for n in (*HOME_STARTUP, *HOME_TOOLS) if (home / n).exists()]
     paths += other_names(writable_tops(profile), paths)
     return list(dict.fromkeys(paths))
@@ -140,8 +139,8 @@ def _visible(profile: Profile, environment: Mapping[str, str]) -> list[Mount]:
     read = [*tool_paths(profile, environment), *map(real, profile.readable)]
     write = writable_tops(profile)
     visible = [Mount.read(path) for path in read if path.exists() and path not in write]
-    mount = Mount.read if profile.read_only else Mount.write
-    visible += [mount(path) for path in write if path.exists()]
+    mount_working = Mount.read if profile.read_only else Mount.write
+    visible += [mount_working(path) for path in write if path.exists()]
     return sorted(visible, key=lambda mount: (len(mount.target.parts), mount.kind))
 
 

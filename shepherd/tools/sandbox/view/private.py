@@ -66,7 +66,7 @@ def private_files() -> Generator[PrivateFiles]:
     """Create them in the system's temporary directory, and remove everything at the end."""
     files = PrivateFiles(Path(os.path.realpath(tempfile.mkdtemp(prefix=_PREFIX))))
     unlocked = files.base / f"{_LOCK}.new"
-    with unlocked.open("w+b") as lock:
+    with unlocked.open("w+b") as lock:  # until the end, by which `remove_stale` knows it
         fcntl.flock(lock, fcntl.LOCK_EX)
         # under its own name a lock is always held, or another session would see a stale directory
         unlocked.rename(files.base / _LOCK)
@@ -104,14 +104,14 @@ def _open_up(base: Path, _function: Callable[..., object], path: str, _error: ob
     If another process has removed `base`, the error is that of `base` itself, whose parent belongs
     to everybody.
     """
-    if Path(path) != base:
-        Path(path).parent.chmod(0o700)
-    if not Path(path).is_symlink() and Path(path).is_dir():
-        Path(path).chmod(0o700)
-        shutil.rmtree(path)
-        return
-    if Path(path).is_symlink() or Path(path).exists():
-        Path(path).unlink()
+    place = Path(path)
+    if place != base:
+        place.parent.chmod(0o700)
+    if place.is_dir() and not place.is_symlink():
+        place.chmod(0o700)
+        shutil.rmtree(place)
+    else:
+        place.unlink(missing_ok=True)
 
 
 _SOCKETS_NAMES = """

@@ -133,6 +133,7 @@ def _worktree(root: Path) -> Iterator[Path]:
     if not text.startswith("gitdir: "):
         return
     directory = real(root / text.removeprefix("gitdir: "))
+    # the file could name any directory, but only a repository names this worktree in turn
     if real(Path(_line(directory / "gitdir") or "/")) == real(pointer):
         common = real(directory / (_line(directory / "commondir") or "."))
         if is_below(directory, common):

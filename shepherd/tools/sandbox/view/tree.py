@@ -64,7 +64,7 @@ class TreeScanner:
     def __init__(self, rules: Rules, max_entries: int = MAX_ENTRIES) -> None:
         self._rules = rules
         self._max_entries = max_entries
-        self._known: dict[str, _Directory] = {}
+        self._known: dict[str, _Directory] = {}  # by path, as they were at the last scan
 
     def scan(self, root: str) -> Shielded:
         """The current state of the tree at `root`."""
@@ -94,11 +94,12 @@ class TreeScanner:
             if known is not None and known.changed == changed:
                 return known
             # a younger time may hide a further change, as its clock ticks slowly
-            settled = changed < time.time_ns() - _SETTLED_NS
+            is_settled = changed < time.time_ns() - _SETTLED_NS
             with os.scandir(path) as entries:
-                return self._read(entries, changed if settled else -1)
+                return self._read(entries, changed if is_settled else -1)
         except OSError:
-            return _Directory(-1)  # deleted, or unreadable for Shepherd and so for commands
+            # deleted, or unreadable for Shepherd and so for commands
+            return _Directory(changed=-1)
 
     def _read(self, entries: Iterable[os.DirEntry[str]], changed: int) -> _Directory:
         """The directory with these entries; nothing below a hidden or a skipped one is scanned."""
@@ -125,7 +126,7 @@ def other_names(tops: Iterable[Path], paths: Iterable[Path]) -> list[Path]:
     Walks through them only if there is a file with several names. Raises ToolError if that takes
     too long, because a name could be missed.
     """
-    linked: set[tuple[int, int]] = set()
+    linked: set[tuple[int, int]] = set()  # device and inode of files with several names
     known = list(paths)
     for path in known:
         for file in _files(path):
