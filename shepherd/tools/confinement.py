@@ -66,6 +66,7 @@ class Shielding:
         """
         files, scanner = self._current_rules()
         root = self._policy.cwd
+        # files that the rules name by patterns are looked for, those with a full path are known
         shielded = scanner.scan(str(root))
         hidden, protected = {*map(Path, shielded.hidden)}, {*map(Path, shielded.protected)}
         for name in files.known_paths():

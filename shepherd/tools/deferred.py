@@ -242,7 +242,7 @@ def _entries(tools: Iterable[ToolSpec]) -> list[str]:
         if text := summary(tool):
             entry.append(f"  {text}")
         details = [f"    {note}" for note in notes(tool)]
-        if size + sum(map(len, [*entry, *details])) <= MAX_CHARACTERS:
+        if size + sum(map(len, [*entry, *details])) <= MAX_CHARACTERS:  # of the best tools
             entry += details
         size += sum(map(len, entry))
         lines += entry
@@ -294,6 +294,7 @@ def search_tools(tools: Sequence[ToolSpec], query: str, limit: int) -> list[Tool
             scores[i] += 100  # far more than the words of a usual query score
     best = max(scores.values(), default=0)
     ranked = sorted(scores, key=lambda i: (-scores[i], i))
+    # what is much worse than the best one only shares a common word with the query
     kept = [i for i in ranked if scores[i] > 0 and scores[i] >= MIN_COVERAGE * best]
     return [tools[i] for i in kept[:limit]]
 

@@ -149,7 +149,7 @@ def _arguments_model(
         if parameter.name not in hints:
             raise TypeError(f"tool {name}: the parameter {parameter.name} has no type hint")
         hint = hints[parameter.name]
-        if hint is ToolContext:
+        if hint is ToolContext:  # it comes from Shepherd, not from the model
             continue
         default = ... if parameter.default is parameter.empty else parameter.default  # required
         field = Field(default)
@@ -213,8 +213,7 @@ class ExtensionTool(Tool[Any]):
         self.arguments = tool.arguments
         self.calls_models = tool.calls_models
         self.starts_programs = tool.starts_programs
-        # raises the error of wrong arguments
-        self.spec()
+        self.spec()  # a class of arguments without a schema raises its error here, not in a turn
 
     def accesses(self, arguments: Any, context: ToolContext) -> list[Access]:
         itself = Access(AccessKind.TOOL, self.name)

@@ -20,7 +20,7 @@ class ToolRegistry:
     """
 
     def __init__(self, tools: Iterable[AnyTool] = ()) -> None:
-        self.version = 0
+        self.version = 0  # counts the changes, so that prompts are made anew after one
         self._tools: dict[str, AnyTool] = {}
         for tool in tools:
             self.add(tool)

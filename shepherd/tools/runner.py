@@ -45,6 +45,7 @@ class ToolRunner:
         self.policy = policy
         self.approver = approver
         self.steps = steps
+        # set in copies of a runner: `on_behalf_of` and `observed_by`
         self.caller = ""
         self.observer: CallObserver | None = None
         self.wrap_nested: WrapNested | None = None
@@ -186,7 +187,7 @@ async def _authorize_untimed(
     """Authorize; the time that the user needs to answer does not count."""
     loop = asyncio.get_running_loop()
     started, end = loop.time(), deadline.when()
-    deadline.reschedule(None)
+    deadline.reschedule(None)  # it stops until the answer
     try:
         return await authorize(access, purpose)
     finally:

@@ -49,7 +49,7 @@ class KeptFiles:
             if time.monotonic() > deadline:
                 break
             states[path] = self._capture(Path(path))
-            if len(self._captured) >= BATCH_FILES:
+            if len(self._captured) >= BATCH_FILES:  # all at once could fill the memory
                 self._flush()
         self._flush()
         return states
@@ -60,8 +60,9 @@ class KeptFiles:
         A file is replaced as a whole, so a killed program leaves the old or the new one. A
         directory with further entries is not removed.
         """
+        data = self.content(state) or b""  # what is no file has none
         try:
-            return self.obstacle(state) or _restore(Path(path), state, self.content(state) or b"")
+            return self.obstacle(state) or _restore(Path(path), state, data)
         except OSError as error:
             return reason(error)
 
@@ -91,6 +92,7 @@ class KeptFiles:
         except (FileNotFoundError, NotADirectoryError):
             return ABSENT
         except OSError as error:
+            # the same detail means the same state: such a path never counts as changed
             return FileState(Kind.UNKEPT, detail="parent", why=reason(error))
         with opening.closing_descriptor(directory):
             try:
@@ -102,6 +104,7 @@ class KeptFiles:
 
     def _capture_at(self, directory: int, path: Path) -> FileState:
         """The state of a path in its open directory, so that no link can lead elsewhere."""
+        # the root, which is its own parent, has no name
         status = os.stat(path.name or ".", dir_fd=directory, follow_symlinks=False)
         owner = (status.st_uid, status.st_gid)
         if stat.S_ISLNK(status.st_mode):

@@ -59,7 +59,7 @@ class UndoKeeper:
         """Keep what the call will change."""
         task = asyncio.current_task()
         # a cancelled call never comes to `after`; without a task nobody knows, so it goes on
-        is_over = task.done if task is not None else bool
+        is_over = task.done if task is not None else lambda: False
         await self._try(lambda r: r.before(prepared, self._position(), is_over))
 
     async def after(self, prepared: PreparedCall, result: ToolResult) -> ToolResult:

@@ -163,7 +163,7 @@ class ChangeLog:
                 if why and entry.path not in conflicts:
                     conflicts[entry.path] = Conflict(entry.path, why, current, target)
                 if target.kind is not Kind.UNKEPT:
-                    states[entry.path] = target  # what the next step will meet
+                    states[entry.path] = target  # the next step finds this one's result
         return list(conflicts.values())
 
     def make(self, steps: Sequence[Step], at: int) -> MoveResult:

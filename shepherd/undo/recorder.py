@@ -112,7 +112,7 @@ class Recorder:
         self._files = files
         self._cwd = cwd
         self._scanner = scanner
-        self._scan_problem = ""
+        self._scan_problem = ""  # why the working directory is not watched any more
         self._running: dict[int, _RunningCall] = {}  # by the identity of the prepared call
         self._log = ChangeLog(store, files)
         self._log.load()
@@ -218,15 +218,16 @@ class Recorder:
         if not conflicts:
             return
         diffs = [self._diff(c.path, c.current, c.target) for c in conflicts]
-        first, others = conflicts[0], pluralize(len(conflicts) - 1, "other file")
+        first, *others = conflicts
         text = f"Nothing was changed: {self._name(first.path)}: {first.why}."
-        if len(conflicts) > 1:
-            text += f" {others} can't be changed either."
+        if others:
+            text += f" {pluralize(len(others), 'other file')} can't be changed either."
         raise UndoError(text, *filter(None, diffs))
 
     def _record(self, running: _RunningCall) -> None:
         """Write what a call has changed, and a note if that is not known in full."""
         entries = {e.path: e for e in self._tree_changes(running)}
+        # paths outside of the working directory are known by the call's accesses alone
         for path, after in self._files.states(running.paths).items():
             entries[path] = Entry(path, running.paths[path], after)
         self._log.finish(running.change, entries.values())

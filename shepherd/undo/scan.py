@@ -57,7 +57,7 @@ class Scanner(Struct):
         """The state of each path, with its content in the store; raises TooLargeError."""
         marks = self._marks()
         stale = [path for path, mark in marks.items() if not self._is_known(path, mark)]
-        self._read(stale, self._affordable(stale, marks), marks)
+        self._learn(stale, self._affordable(stale, marks), marks)
         self._known = {path: self._known[path] for path in marks}  # without what has gone
         return {path: known.state for path, known in self._known.items()}
 
@@ -70,16 +70,16 @@ class Scanner(Struct):
             for path, mark in marks.items()
             if path not in before or not self._is_known(path, mark)
         ]
-        self._read(changed, changed, marks)
+        self._learn(changed, changed, marks)
         entries = [Entry(p, before.get(p, ABSENT), known[p].state) for p in changed]
         entries += [Entry(p, state, ABSENT) for p, state in before.items() if p not in marks]
         # a file that was only touched has other marks and the same state
         return [entry for entry in entries if entry.before != entry.after]
 
-    def _read(self, paths: list[str], kept: list[str], marks: dict[str, Marks]) -> None:
-        """Learn the states of `paths`, with the contents of those in `kept`."""
+    def _learn(self, paths: list[str], with_content: list[str], marks: dict[str, Marks]) -> None:
+        """Learn the states of `paths`; the store gets the contents of some of them."""
         now = time.time_ns()
-        states = self.files.states(kept, MAX_SECONDS)
+        states = self.files.states(with_content, MAX_SECONDS)
         for path in paths:
             path_marks = marks[path]
             state = states.get(path) or _unread(Path(path), path_marks)
@@ -96,7 +96,7 @@ class Scanner(Struct):
         spent = sum(k.marks.size for k in self._known.values() if k.state.kind is Kind.FILE)
         chosen: list[str] = []
         for path in sorted(paths, key=lambda path: marks[path].size):
-            spent += marks[path].size if stat.S_ISREG(marks[path].mode) else 0
+            spent += marks[path].size if stat.S_ISREG(marks[path].mode) else 0  # links are free
             if spent > self.max_bytes:
                 break
             chosen.append(path)
@@ -130,13 +130,14 @@ def _entries(directory: str, ignored: frozenset[str]) -> list[tuple[str, Marks]]
                 if entry.name in SKIPPED or entry.path in ignored:
                     continue
                 status = entry.stat(follow_symlinks=False)
-                if stat.S_ISDIR(status.st_mode):  # its times change with its entries
-                    marks = Marks(status.st_mode, 0, 0, 0, status.st_ino)
-                elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
+                mode, inode = status.st_mode, status.st_ino
+                if stat.S_ISDIR(mode):  # its size and times change with its entries
+                    marks = Marks(mode, size=0, modified=0, changed=0, inode=inode)
+                elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):
                     times = (status.st_mtime_ns, status.st_ctime_ns)
-                    marks = Marks(status.st_mode, status.st_size, *times, status.st_ino)
+                    marks = Marks(mode, status.st_size, *times, inode)
                 else:
-                    continue
+                    continue  # a device, a socket or a pipe, which no copy could restore
                 result.append((entry.path, marks))
     except OSError:
         return result  # removed meanwhile, or unreadable: then a command can't change it either

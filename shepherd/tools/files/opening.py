@@ -130,9 +130,10 @@ def _walk(path: Path, flags: int, *, create: bool) -> int:
 
 def _descend(descriptor: int, names: Sequence[str], flags: int, *, create: bool) -> int:
     """Follow `names` from `descriptor`, close it, and return the last directory's descriptor."""
-    for remaining, name in zip(range(len(names) - 1, -1, -1), names, strict=True):
+    for number, name in enumerate(names, start=1):
+        own_flags = flags if number == len(names) else _SEARCH
         with closing_descriptor(descriptor):
-            below = _enter(descriptor, name, _SEARCH if remaining else flags, create=create)
+            below = _enter(descriptor, name, own_flags, create=create)
         descriptor = below
     return descriptor
 

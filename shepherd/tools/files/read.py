@@ -89,7 +89,7 @@ def _slice_text(
 
 
 def _note(part: Slice) -> str:
-    """`[lines 1-200 of 340; read on with offset=201]`."""
+    """`[lines 1-200 of 340; read on with offset=201]`; `340+` if the rest was not counted."""
     total = f"{part.total}+" if part.uncounted else str(part.total)
     if part.cut:
         cut = f"line {part.last} cut at {len(part.data)} bytes"

@@ -53,7 +53,7 @@ def detect(head: bytes) -> Encoding | None:
     if b"\0" in head:
         return None
     controls = sum(1 for byte in head if byte < 32 and byte not in _TEXT_CONTROLS)
-    if controls * 10 > len(head):
+    if controls * 10 > len(head):  # a text in color has a few
         return None
     return _eight_bit_encoding(head)
 
@@ -163,7 +163,7 @@ def read_slice(
     """Read from line `first` on, at most `limit` lines and `max_bytes`; whole lines if possible."""
     passed = _skip_lines(file, first - 1, stopped)
     if passed < first - 1:
-        return Slice(b"", first, passed, passed)
+        return Slice(b"", first, last=passed, total=passed)
     data, beyond_slice, last, cut = bytearray(), b"", first - 1, False
     while last - first + 1 < limit:
         room = max_bytes - len(data)

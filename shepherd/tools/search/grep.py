@@ -134,11 +134,11 @@ class MatchCollector:
     def __init__(self, query: Query, context: ToolContext) -> None:
         self._query = query
         self._context = context
-        self._unfinished_record = bytearray()
+        self._unfinished_record = bytearray()  # the end of the output so far
         self._left_out: dict[str, bool] = {}  # whether the matches of a path are dropped
         self._matches: list[Match] = []
-        self._result_bytes = 0
-        self._is_full = False
+        self._result_bytes = 0  # the length of `text`, about
+        self._is_full = False  # there were more matches than fit
 
     def feed(self, data: bytes) -> bool:
         """Take output; False once there is enough."""
@@ -264,7 +264,8 @@ async def search_ripgrep(program: str, query: Query, matches: MatchCollector) ->
         argv.append("--no-ignore")  # else ripgrep would not search in an ignored directory
     if query.glob:
         argv.append(f"--glob={query.glob}")
-    argv += [f"--glob=!{name}" for name in sorted(SKIPPED) if not query.single]
+    if not query.single:  # a file in a skipped directory is searched if the call names it
+        argv += [f"--glob=!{name}" for name in sorted(SKIPPED)]
     argv += ["--", query.pattern, f"./{query.single}" if query.single else "./"]
     exit_ = await run_program(Program(argv, query.root), matches.feed, lambda _: True, _NO_TIMEOUT)
     # 1: no match; 2: it can't read the pattern

@@ -43,7 +43,7 @@ class Ignored(Struct):
         """Find the repository around the root, and whether git ignores the root itself."""
         directories = (self.root, *self.root.parents)
         self._repository = next((p for p in directories if (p / ".git").exists()), None)
-        inside = [p for p in directories if self._repository in p.parents]
+        inside = [p for p in directories if self._repository in p.parents]  # [] without one
         if any(self._is_named(directory, is_dir=True) for directory in inside):
             # a search in an ignored directory is meant
             self._repository = None
@@ -76,7 +76,7 @@ class Ignored(Struct):
             return False
         for directory in path.parents:
             relative = str(path.relative_to(directory))
-            for pattern in reversed(self._patterns_in(directory)):
+            for pattern in reversed(self._patterns_in(directory)):  # the last one wins
                 if (is_dir or not pattern.only_directories) and pattern.regex.fullmatch(relative):
                     return not pattern.negated
             if directory == self._repository:
@@ -116,10 +116,7 @@ def _parse_pattern(line: str) -> Iterator[_Pattern]:
         anchored = f"**/{anchored}"  # without a slash it names entries at any depth
     elif anchored.endswith("/**"):
         anchored += "/*"  # for git it matches what is in the directory, but not the directory
-    try:
-        regex = re.compile(paths.glob_regex(anchored.lstrip("/")), re.DOTALL)
-    except re.error:
-        return
+    regex = re.compile(paths.glob_regex(anchored.lstrip("/")), re.DOTALL)
     if anchored != "**/":  # a line of slashes names nothing
         yield _Pattern(regex, negated, only_directories=text.endswith("/"))
 

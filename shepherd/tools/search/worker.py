@@ -31,11 +31,11 @@ def main() -> int:
 
 
 def _search(regex: re.Pattern[str], path: bytes) -> None:
-    """Print the matches in the file at `path`; opening a FIFO would wait for ever."""
+    """Print the matches in the file at `path`."""
     name = Path(path.decode(sys.getfilesystemencoding(), "surrogateescape"))
     try:
         if not stat.S_ISREG(name.lstat().st_mode):
-            return
+            return  # opening a FIFO would wait for ever
         with name.open("rb") as file:
             _search_open(regex, path, file)
     except OSError:

@@ -57,6 +57,7 @@ def _sendable(headers: dict[str, str]) -> dict[str, str]:
             raise ValueError(f"{name!r} is not a header's name")
         if name.lower() in _FORBIDDEN_HEADERS:
             raise ValueError(f"{name} is set by the tool itself")
+        # a line feed would begin another header
         if not value.isprintable() or not value.isascii():
             raise ValueError(f"{name} must be one line of ASCII")
     return headers
@@ -293,7 +294,7 @@ async def _send(
         url.copy_with(host=address),
         headers=headers,
         content=request.body or None,
-        extensions={"sni_hostname": url.host},
+        extensions={"sni_hostname": url.host},  # the certificate must be that of the name
     )
     response = await client.send(outgoing, stream=True)
     try:
@@ -370,6 +371,7 @@ async def permit(request: Request, origin_url: str, context: ToolContext) -> Non
             urls.refuse_private(there.host)
         if context.denies(access):
             raise ToolError("denied by rule")
+        # a change is approved for one URL, so each further one needs its own approval
         if request.method not in _SAFE or not _is_covered(here, there):
             await context.authorize(access, f"{request.method} {there}\n(redirected from {here})")
     except ToolError as error:

@@ -71,8 +71,7 @@ def _canonical_host(url: "httpx.URL") -> str:
     try:
         return socket.inet_ntoa(socket.inet_aton(host))  # reads all forms that connecting reads
     except OSError:
-        # a name
-        return host
+        return host  # a name, not an address
 
 
 def _display(text: str) -> str:
