@@ -252,3 +252,12 @@ def test_rules_that_take_many_rows_are_part_of_the_text() -> None:
         user.look(1 if not user.dialog.is_waiting else 0)
     user.look(1)
     assert user.dialog.answer is Answer.SESSION
+
+
+def test_typing_leaves_the_mark_where_the_arrows_put_it() -> None:
+    user = _reader()
+    user.press("down")
+    marked = user.dialog.marked
+    user.press("x")
+    assert user.prompt == "x"
+    assert user.dialog.marked is marked

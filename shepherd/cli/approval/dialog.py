@@ -32,13 +32,16 @@ class Dialog:
         self.question = question
         self.answer: Answer | None = None
         self.note = ""
+        """A sentence about the last key, below the menu."""
         self._gutter = gutter
         self._clock = clock
+        # the menu, and the letters that mark an entry or are the beginning of a word
         self._marked_index = 0
-        self._index_before_letter = 0
-        """The entry before a letter marked another one, which may be the beginning of a word."""
+        self._index_before_letters = 0
+        """The entry that was marked before `_last_letters`."""
         self._last_letters = ""
         """The letters since the last other key."""
+        # what counts before a yes; times are those of `clock`
         self._drawn_entry: Entry | None = None
         """The marked entry when the screen was drawn; None if nothing legible was."""
         self._calm_since: float | None = None
@@ -46,7 +49,7 @@ class Dialog:
         self._entered_at: float | None = None
         """The time of the Enter that takes effect soon; None without one."""
         self._read_to_end: set[Answer | None] = set()
-        """The entries for which the end of the text was visible; None stands for no rules in it."""
+        """The texts whose end was visible: that with the rules of an answer, or None for none."""
         self._rules_paged = False
         """Whether the rules of the marked entry are at the end of the text."""
         self.pager = self._new_pager(())
@@ -73,8 +76,8 @@ class Dialog:
         self._rules_paged = paged
         place = self.pager.place
         self.pager = self._new_pager(self.marked.rules if paged else ())
-        self.pager.place = place
-        if paged and None in self._read_to_end:  # only the rules are new
+        self.pager.place = place  # the reader stays where he was
+        if paged and None in self._read_to_end:  # he knows the text, only the rules are new
             self.pager.end()
 
     def note_drawn(self, *, end: bool, legible: bool = True) -> None:
@@ -83,10 +86,10 @@ class Dialog:
         A screen that is not `legible` shows no question, so nothing can be allowed on it.
         """
         self._drawn_entry = self.marked if legible else None
-        if not self.is_visible:
+        if not self.is_visible:  # a key that was pressed before is not meant for the question
             self._calm_since = self._clock()
-        if end and self._text_key not in self._read_to_end:
-            self._read_to_end.add(self._text_key)
+        if end and self._current_text not in self._read_to_end:
+            self._read_to_end.add(self._current_text)
             self._calm_since = self._clock()  # an Enter for the page before is not a yes
 
     def move(self, step: int) -> None:
@@ -109,10 +112,10 @@ class Dialog:
             self.answer = self.marked.answer
         elif self._drawn_entry is not self.marked:  # the user has not seen what is marked
             self.disturb(TOO_SOON)
-        elif self._text_key not in self._read_to_end:
+        elif self._current_text not in self._read_to_end:  # nobody agrees to what he can't know
             self.pager.forward()
             self.disturb(PAGED)
-        elif not self._is_calm:
+        elif not self._is_calm:  # it may belong to what was typed before
             self.disturb(TOO_SOON)
         else:
             self._entered_at = self._clock()
@@ -120,7 +123,7 @@ class Dialog:
 
     def disturb(self, note: str = "") -> None:
         """Note a key that is not an answer; keys directly after it are not answers either."""
-        self._withdraw()
+        self._withdraw()  # its own note stays if there is no other one
         self.note = note or self.note
         if self.is_visible:
             self._calm_since = self._clock()
@@ -128,31 +131,32 @@ class Dialog:
     def type(self, character: str, *, burst: bool = False) -> str:
         """Handle a printable character; returns the text that belongs to the prompt.
 
-        With `burst`, more characters have arrived already, so it is not a single key.
+        A single key pages or marks an entry. A second letter in a row is typing, as is a `burst`:
+        a character after which more have arrived already.
         """
         was_waiting = self._withdraw()
         if was_waiting and not character.isalnum():  # it only takes the choice back
             return ""
-        if burst or was_waiting or not self.is_visible:
-            return self._as_typing(self._last_letters + character)
-        before = self._last_letters
+        if not self._last_letters:
+            self._index_before_letters = self._marked_index
+        is_second_letter = self._last_letters.strip(" gG") != ""  # these page, they begin no word
         self._last_letters += character
+        index = self._index_of(character.lower())
+        if burst or was_waiting or not self.is_visible:
+            return self._take_letters()
         if character == " ":
             self.pager.forward()
-            return ""
-        index = self._index_of(character.lower())
-        if before.strip(" gG"):  # the second letter in a row; those that page are no typing
-            return self._as_typing(self._last_letters)
-        if character == "g":
+        elif is_second_letter:
+            return self._take_letters()
+        elif character == "g":
             self.pager.begin()
         elif character == "G":
             self.pager.end()
         elif index is not None:
-            self._index_before_letter = self._marked_index
             self._mark(index)
             self.disturb(MARKED)
         else:
-            return self._as_typing(self._last_letters)
+            return self._take_letters()
         return ""
 
     def missing_seconds(self) -> float:
@@ -166,12 +170,13 @@ class Dialog:
         self.answer = self.marked.answer
 
     @property
-    def _text_key(self) -> Answer | None:
-        """The text that is paged now, as in `_read_to_end`."""
+    def _current_text(self) -> Answer | None:
+        """The text that is paged now, as `_read_to_end` has it."""
         return self.marked.answer if self._rules_paged else None
 
     @property
     def _is_calm(self) -> bool:
+        """Whether no key was pressed for a moment, and the end of the text is no surprise."""
         return self._calm_since is not None and self._clock() - self._calm_since >= QUIET_SECONDS
 
     def _new_pager(self, rules: tuple[str, ...]) -> Pager:
@@ -197,13 +202,12 @@ class Dialog:
         self.note = ""
         self._withdraw()
 
-    def _as_typing(self, text: str) -> str:
-        """The letters for the prompt: they were no answer, so what they marked is undone."""
-        if self._last_letters:
-            self._mark(self._index_before_letter)
-        self._last_letters = ""
+    def _take_letters(self) -> str:
+        """The last letters, for the prompt: they were no answer, so what they marked is undone."""
+        letters, self._last_letters = self._last_letters, ""
+        self._mark(self._index_before_letters)
         self.disturb(TYPED if self.is_visible else "")
-        return text.lstrip() if len(text) > 1 else text  # spaces before the letters have paged
+        return letters if len(letters) == 1 else letters.lstrip()  # blanks before them have paged
 
     def _withdraw(self) -> bool:
         """Take back a choice that has not taken effect; returns whether there was one."""
@@ -252,19 +256,19 @@ def lay_out(dialog: Dialog, sign: str, *, focused: bool, width: int, height: int
     if height - around.height < min_rows:
         around = _Around(dialog, sign, width, height, focused=focused, short=True)
     if height - around.height < min_rows or width < MIN_WIDTH:
-        return Frame([_row(line[:width], "warn") for line in TOO_SMALL[:height]], legible=False)
+        return Frame([[(line[:width], "warn")] for line in TOO_SMALL[:height]], legible=False)
     room = height - around.height
     pager = dialog.pager
     fits = pager.fits(width, room)
     text = pager.rows(width, room if fits else room - 1)
     keys = PAGE_KEYS if width >= MIN_WIDTH_FOR_KEYS else FEW_PAGE_KEYS
-    position = [] if fits else [_row(f"  {pager.position()} {keys}"[:width], "warn")]
+    position: list[Row] = [] if fits else [[(f"  {pager.position()} {keys}"[:width], "warn")]]
     rows = [*around.title, *text, *position, *around.menu, *around.rules, *around.note]
     return Frame(rows, end=pager.at_end)
 
 
 class _Around:
-    """The rows above and below the text."""
+    """The rows above and below the text; if `short`, each part is cut to one row."""
 
     def __init__(
         self,
@@ -279,6 +283,7 @@ class _Around:
         question = dialog.question
         self.title = _folded(question.heading, width, 1 if short else 3, "warn")
         self.menu = _short_menu(dialog) if short else _menu(dialog, sign, width, focused=focused)
+        # of many rules, the text has the rest of the screen
         self.rules = _rules(dialog, width, 1 if short else max(3, height // 4))
         note = dialog.note or (HINT if focused else TYPING)
         style = "warn" if dialog.note or not focused else "quiet"
@@ -297,7 +302,7 @@ def _menu(dialog: Dialog, sign: str, width: int, *, focused: bool) -> list[Row]:
         is_marked = entry is dialog.marked
         first = sign if is_marked else " " * len(sign)
         line = f"{first} {number} {entry.answer.value:<8} {entry.meaning}"
-        rows.append(_row(line[:width], "bold" if is_marked and focused else ""))
+        rows.append([(line[:width], "bold" if is_marked and focused else "")])
     return rows
 
 
@@ -307,7 +312,7 @@ def _short_menu(dialog: Dialog) -> list[Row]:
         f"[{entry.answer.value}]" if entry is dialog.marked else entry.answer.value
         for entry in dialog.question.entries
     ]
-    return [_row(" ".join(words), "bold")]
+    return [[(" ".join(words), "bold")]]
 
 
 def _rules(dialog: Dialog, width: int, max_rows: int) -> list[Row]:
@@ -318,7 +323,7 @@ def _rules(dialog: Dialog, width: int, max_rows: int) -> list[Row]:
         for row in fold([(rule, "")], width, lambda _row: "    ")
     ]
     dialog.page_rules(paged=len(rows) > max_rows)
-    return [_row(RULES_PAGED[:width], "warn")] if len(rows) > max_rows else rows
+    return [[(RULES_PAGED[:width], "warn")]] if len(rows) > max_rows else rows
 
 
 def _folded(text: str, width: int, max_rows: int, style: str) -> list[Row]:
@@ -329,7 +334,3 @@ def _folded(text: str, width: int, max_rows: int, style: str) -> list[Row]:
     # a cell less, which the sign of more text needs
     [*full_rows, last] = fold([(text, style)], width - 1)[:max_rows]
     return [*full_rows, [*last, ("…", style)]]
-
-
-def _row(text: str, style: str) -> Row:
-    return [(text, style)]

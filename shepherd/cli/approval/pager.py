@@ -36,11 +36,14 @@ def fold(
     width: int,
     begin: Callable[[int], str] = lambda _row: "",
 ) -> list[Row]:
-    """Rows of at most `width` cells, each after the result of `begin` for its number."""
+    """The fragments, which are pairs of text and style, in rows of at most `width` cells.
+
+    `begin` returns what is before a row, by its number; it is within the width.
+    """
     from shepherd.cli.terminal.paint import character_cells  # imports rich
 
     rows: list[Row] = [[(begin(0), "quiet")]]
-    used = indent = len(begin(0))
+    used = indent = len(begin(0))  # the cells of the last row, and those of its beginning
     for text, style in fragments:
         start = 0  # of what is not in a row yet
         for at, character in enumerate(text):
@@ -71,6 +74,7 @@ class Pager:
         self.place: Place = (0, 0)
         self._bottom: Place = (0, 0)
         """The place after the last returned rows."""
+        # the size of the window in cells, and what depends on its width
         self._width, self._height = 0, 0
         self._wrapped: dict[int, list[Row]] = {}
         """The rows of lines by their indexes, at this width."""
@@ -90,7 +94,7 @@ class Pager:
         return self.height(width, height) <= height
 
     def height(self, width: int, limit: int) -> int:
-        """The number of rows of the whole text; the count stops above `limit`."""
+        """The number of rows of the whole text, which may be long: the count stops above `limit`."""
         self._resize(width, self._height)
         rows = 0
         for index in range(len(self._lines)):
@@ -102,32 +106,24 @@ class Pager:
     def rows(self, width: int, height: int) -> list[Row]:
         """The visible rows; the last page is a full one."""
         self._resize(width, height)
-        self.place = min(self.place, self._last_top())
-        result: list[Row] = []
-        self._bottom = self.place
-        while len(result) < height and not self.at_end:
-            result.append(self._take_row())
-        return result
+        self._bottom = self.place = min(self.place, self._last_top())
+        return self.next_page(width, height)
 
     def next_page(self, width: int, height: int) -> list[Row]:
         """The rows after the last returned ones, without overlap; height 0 means all rows."""
         self._resize(width, height)
         result: list[Row] = []
         while not self.at_end and (not height or len(result) < height):
-            result.append(self._take_row())
+            line, row = self._bottom
+            result.append(self._rows(line)[row])
+            self._bottom = self._next(self._bottom)
         return result
-
-    def _take_row(self) -> Row:
-        """The row at `_bottom`, which goes on to the next one."""
-        line, row = self._bottom
-        self._bottom = self._next(self._bottom)
-        return self._rows(line)[row]
 
     def position(self) -> str:
         """`lines 1-24 of 812, 3 %`, for the last returned rows."""
         top_line, _ = self.place
         first = self._lines_before[top_line] + 1
-        line, row = self._bottom
+        line, row = self._bottom  # the first row that is not visible
         last = self._lines_before[line + 1 if row else line]
         more = "…" if row else ""  # a part of the last line is below
         # the later segments of a long line have no number of their own, so `first` may be too high
@@ -137,7 +133,7 @@ class Pager:
         """How much of the text is above the bottom, in characters."""
         line, row = self._bottom
         done = self._characters_before[line]
-        if row:
+        if row:  # some rows of the line are above, each about as long as the others
             done += len(self._lines[line].text) * row // len(self._rows(line))
         return 100 * done // max(1, self._characters_before[-1])
 
@@ -151,7 +147,7 @@ class Pager:
             self.place = self._previous(self.place)
 
     def down(self) -> None:
-        """Show the next row."""
+        """Show the next row, unless the last one is visible."""
         if not self.at_end:
             self.place = min(self._next(self.place), self._last_top())
 
@@ -186,6 +182,7 @@ class Pager:
         return self._wrapped[index]
 
     def _next(self, place: Place) -> Place:
+        """The next row of the line, or the first one of the line after it."""
         line, row = place
         return (line, row + 1) if row + 1 < len(self._rows(line)) else (line + 1, 0)
 

@@ -54,10 +54,11 @@ async def ask_in_lines(question: Question, lines: Lines) -> Answer:
         lines.show(f"{row_text(row)}\n")
     for page, position in _pages(question, lines.target):
         lines.show(f"{page}\n")
-        if position and not await _goes_on(position, lines):
+        is_last = not position
+        if not is_last and not await _goes_on(position, lines):
             return Answer.NO  # it was not read to its end
     lines.show("\n".join([*_entries(question, lines.target), ""]))
-    await lines.forget_typed()
+    await lines.forget_typed()  # what was typed for a page must not answer the question
     return await _answer(question, lines)
 
 
@@ -88,7 +89,7 @@ async def _answer(question: Question, lines: Lines) -> Answer:
 
 
 def _pages(question: Question, target: TextIO) -> Iterator[tuple[str, str]]:
-    """Pages of the text, each but the last with its position; one page without a terminal."""
+    """Pages of the text, each with its position, or "" for the last; one without a terminal."""
     columns, rows = _size(target)
     unicode = (target.encoding or "").lower().startswith("utf")
     pager = Pager(question.lines, Gutter(unicode=unicode))
@@ -120,6 +121,7 @@ def _size(target: TextIO) -> tuple[int, int]:
         columns, rows = os.get_terminal_size(target.fileno())
     except OSError:
         columns = rows = 0
+    # a tiny terminal scrolls, as without some text on a page there would be no end of pages
     return max(20, columns or WIDTH), max(3, (rows or 24) - OTHER_ROWS)
 
 
@@ -127,7 +129,10 @@ TERMINAL = "/dev/tty"
 
 
 def choose_approver() -> Approver:
-    """The approver that asks on the terminal, or one that denies if there is no terminal."""
+    """The approver that asks on the terminal, or one that denies if there is no terminal.
+
+    The question is shown on stderr, so that must be a terminal too.
+    """
     if not sys.stderr.isatty() or not os.access(TERMINAL, os.R_OK):
         return DenyingApprover()
     return LineApprover()
@@ -140,14 +145,14 @@ class LineApprover:
         self._one_at_a_time = asyncio.Lock()
 
     async def ask(self, request: ApprovalRequest) -> Approval:
-        """The user's answer; only a full word can allow the call."""
+        """The user's answer, why not, and the values of the fields that the request has."""
         async with self._one_at_a_time:
             lines = _TerminalLines()
             answer = await ask_in_lines(approval_question(request), lines)
             feedback = await lines.read("tell the model: ") if answer is Answer.TELL else ""
             fields = request.fields if answer.allows else ()
             texts = [await lines.read(f"{reveal(name)}: ") for name in fields]
-            values = tuple((text or "").strip() for text in texts)
+            values = tuple((text or "").strip() for text in texts)  # None: the input has ended
             return Approval(choice_of(answer), (feedback or "").strip(), values=values)
 
 
@@ -166,7 +171,7 @@ class _TerminalLines:
         return await _terminal_line()
 
     async def forget_typed(self) -> None:
-        await asyncio.sleep(QUIET_SECONDS)  # what is typed so soon is no answer
+        await asyncio.sleep(QUIET_SECONDS)  # what is typed so soon is no answer either
         descriptor = os.open(TERMINAL, os.O_RDONLY | os.O_NOCTTY)
         try:
             termios.tcflush(descriptor, termios.TCIFLUSH)
@@ -182,6 +187,7 @@ async def _terminal_line() -> str | None:
     try:
         loop.add_reader(descriptor, readable.set)
         await readable.wait()
+        # a terminal gives one line at a time, which is no longer
         return os.read(descriptor, 4096).decode("utf-8", "replace") or None
     finally:
         loop.remove_reader(descriptor)

@@ -48,6 +48,7 @@ class Line(NamedTuple):
             yield self.sign, self.style
             yield self.text, MARKER
             return
+        # neighbours of one kind become one piece, as most are single characters
         for is_notation, group in groupby(self._pieces(), lambda piece: piece[1]):
             yield "".join(text for text, _ in group), MARKER if is_notation else self.style
 
@@ -208,23 +209,24 @@ def approval_question(request: ApprovalRequest) -> Question:
     """The question of a request; every shortened part is in the text in full."""
     caller = f" for {_short(request.caller)}" if request.caller else ""
     sandbox = f" {_short(request.sandbox)}" if request.sandbox else ""
-    lasting = [(Answer.SESSION, request.session), (Answer.ALWAYS, request.always)]
-    with_rules = [
-        Entry(answer, tuple(reveal(rule.describe()) for rule in rules))
-        for answer, rules in lasting
-        if rules
-    ]
-    entries = (Entry(Answer.ONCE), *with_rules, Entry(Answer.NO), Entry(Answer.TELL))
-    title, lines = f"Allow {_short(request.call.name)}", _lines(request)
+    title, lines, entries = f"Allow {_short(request.call.name)}", _lines(request), _entries(request)
     if request.is_plan:  # its answers choose the mode in which it is carried out
         title, lines = "Carry out this plan", text_lines(request.preview)
-        entries = tuple(Entry(e.answer, text=_WORDS[e.answer].of_plan) for e in entries)
+        entries = (Entry(e.answer, text=_WORDS[e.answer].of_plan) for e in entries)
     return Question(
         title=f"{title}{caller}?{sandbox}",
         cause=_short(request.cause),
         lines=tuple(lines),
-        entries=entries,
+        entries=tuple(entries),
     )
+
+
+def _entries(request: ApprovalRequest) -> Iterator[Entry]:
+    """A line for each answer; those that would last are left out if they add no rule."""
+    for answer in Answer:
+        rules = request.rules_for(choice_of(answer))
+        if rules or answer not in (Answer.SESSION, Answer.ALWAYS):
+            yield Entry(answer, tuple(reveal(rule.describe()) for rule in rules))
 
 
 def choice_of(answer: Answer) -> Choice:
@@ -245,7 +247,7 @@ def _lines(request: ApprovalRequest) -> Iterator[Line]:
 
 
 def _facts(request: ApprovalRequest) -> Iterator[str]:
-    """Facts that the preview does not show."""
+    """What neither the preview nor the title shows in full: `path = /etc/hosts`."""
     named = {
         "tool": request.call.name,
         "caller": request.caller,
@@ -256,15 +258,17 @@ def _facts(request: ApprovalRequest) -> Iterator[str]:
         if len(reveal(text)) > MAX_IN_TITLE:  # the title has it cut
             yield f"{name}: {text}"
     for name, value in request.call.arguments.items():
-        if not request.preview or name not in _IN_PREVIEW:
+        if name not in _IN_PREVIEW or not request.preview:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             yield f"{name} = {text}"
     for access in request.accesses:
+        # a command's mention of a path need not be an access
         if access.kind in _VERBS and access.claim is not Claim.MENTION:
             yield f"{_VERBS[access.kind]} {access.target}"
 
 
 def _short(text: str) -> str:
+    """The text for a title: on one line, with visible notations, and cut."""
     line = reveal(text)
     return line if len(line) <= MAX_IN_TITLE else line[: MAX_IN_TITLE - 1] + "…"
 
@@ -281,6 +285,7 @@ _ALIKE = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC")
 def warnings(texts: Sequence[str]) -> Iterator[str]:
     """A line for each kind of difference that a reader would miss in texts that look alike."""
     text = "\n".join(texts)
+    # the largest number, as the texts repeat each other
     hidden = max(map(count_hidden, texts))
     if hidden:
         yield f"! {pluralize(hidden, 'hidden character')}: each is shown as <U+its number>"
@@ -301,6 +306,7 @@ def _named(kind: str, lines: list[str]) -> Iterator[str]:
 
 
 def _hosts(text: str) -> list[str]:
+    """A sentence for each host with other letters than English ones, which may look like them."""
     hosts = dict.fromkeys(host for host in _HOST.findall(text) if not host.isascii())
     return [f"the host {host} is {_punycode(host)}" for host in hosts]
 

@@ -52,8 +52,8 @@ class Attached(Struct):
 
 def mentioned_paths(text: str, cwd: Path) -> list[str]:
     """The existing paths after an @, each once; an @ before other text is ordinary text."""
-    paths: dict[str, None] = {}
-    for quoted, bare in _MENTION.findall(text):
+    paths: dict[str, None] = {}  # as a set that keeps the order
+    for quoted, bare in _MENTION.findall(text):  # one of both is ""
         # `see @notes.txt.` means the file without the last dot, unless a file has that name
         for candidate in (quoted or bare, bare.rstrip(_PUNCTUATION)):
             if candidate and _exists(cwd, candidate):
@@ -70,6 +70,7 @@ def missing_paths(text: str, cwd: Path) -> dict[str, str]:
     missing: dict[str, str] = {}
     for quoted, bare in _MENTION.findall(text):
         name = quoted or bare.rstrip(_PUNCTUATION)
+        # a file may have a name that ends in punctuation
         if not name or _exists(cwd, name) or _exists(cwd, bare):
             continue
         similar = _similar(cwd, name)
@@ -128,9 +129,9 @@ def mentioned_images(text: str, cwd: Path) -> tuple[Image, ...]:
     Raises ImageError for a file with an image's name that is not an image.
     """
     paths = [path for path in mentioned_paths(text, cwd) if _named_as_image(path)]
-    files = {path: file for path in paths if (file := resolved(cwd, path)).is_file()}
-    check_count(list(files))
-    return tuple(load_image(file, path) for path, file in files.items())
+    paths = [path for path in paths if resolved(cwd, path).is_file()]
+    check_count(paths)  # before any of them is read
+    return tuple(load_image(resolved(cwd, path), path) for path in paths)
 
 
 _ATTACHMENT = re.compile(r'\n\n<(file|directory) path="([^"\n]+)">\n.*?\n</\1>', re.DOTALL)
@@ -151,7 +152,7 @@ def resolved(cwd: Path, path: str) -> Path:
     """A path as the user means it: in `cwd`, absolute, or below `~`."""
     try:
         return cwd / Path(path).expanduser()
-    except RuntimeError:  # ~unknown-user
+    except RuntimeError:  # `~name` of an unknown user may be the name of a file
         return cwd / path
 
 

@@ -40,12 +40,13 @@ def read_lines(descriptor: int, limit: int = sys.maxsize) -> asyncio.Queue[bytes
             loop.call_soon_threadsafe(queue.put_nowait, line)
 
     def read() -> None:
-        """Read to the end, in the thread; `parts` of `size` bytes are the open line."""
+        """Read to the end, in the thread."""
         parts: list[bytes] = []
+        """The beginning of the line whose newline has not come; `size` is its length."""
         size = 0
         try:
             while size <= limit and (data := os.read(descriptor, CHUNK)):
-                first, *others = data.split(b"\n")
+                first, *others = data.split(b"\n")  # each of the others begins a line
                 parts.append(first)
                 size += len(first)
                 for other in others:
@@ -53,8 +54,8 @@ def read_lines(descriptor: int, limit: int = sys.maxsize) -> asyncio.Queue[bytes
                     parts, size = [other], len(other)
             if size > limit:
                 sys.stderr.write(f"shepherd: a line has more than {limit} bytes: the end\n")
-            elif rest := b"".join(parts):
-                put(rest)
+            elif last_line := b"".join(parts):  # it has no newline
+                put(last_line)
         finally:
             put(None)
 

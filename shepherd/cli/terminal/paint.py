@@ -108,7 +108,7 @@ class Painter:
     def __init__(
         self, *, styled: bool = True, encoding: str = "utf-8", code_theme: str = "ansi_dark"
     ) -> None:
-        self.code_theme = code_theme
+        self.code_theme = code_theme  # a Pygments style, which changes with the background
         self.styled = styled
         self.glyphs = UNICODE if encoding.lower().startswith("utf") else ASCII
         self._console = Console(
@@ -143,18 +143,21 @@ class Painter:
 
     def paint_all(self, pieces: Iterable[Piece], width: int) -> str:
         """Several pieces, one below the other."""
-        return "".join(self.paint(p, width) for p in pieces)
+        return "".join(self.paint(piece, width) for piece in pieces)
 
     def fragments(self, text: Text) -> list[tuple[str, Style]]:
         """The text in pieces of one style each."""
         if not text.spans and not text.style:  # most words; `render` is slow
             return [(text.plain, Style.null())]
         segments = text.render(self._console)
-        return [(s.text, s.style or Style.null()) for s in segments if s.text]
+        return [
+            (segment.text, segment.style or Style.null()) for segment in segments if segment.text
+        ]
 
     def with_style(self, text: str, style: Style) -> str:
         """The text between the sequences of its style."""
         visible_style = style.without_color if self._console.no_color else style
+        # None, without colours, makes no sequences at all
         system = COLOR_SYSTEMS.get(self._console.color_system or "")
         return visible_style.render(text, color_system=system)
 
@@ -171,6 +174,7 @@ def character_cells(character: str) -> int:
 
     if character == _EMOJI_VARIATION:  # it has no width, but many terminals widen what it follows
         return 1
+    # the live area would be drawn in the wrong row if a terminal needed more than expected
     return max(get_cwidth(character), get_character_cell_size(character))
 
 
@@ -188,5 +192,5 @@ def width_varies(text: str) -> bool:
 
 def is_wide(character: str) -> bool:
     """Whether a character takes two cells, as in Chinese, Japanese and Korean."""
-    first_wide = "\u1100"
+    first_wide = "\u1100"  # most characters are before it, and need no measuring
     return character >= first_wide and character_cells(character) > 1

@@ -40,7 +40,8 @@ def revealed_line(text: str, width: int) -> str:
 
 def _spelled(match: re.Match[str]) -> str:
     r"""The escape of a character: `\r`, `\x1b` or `\u202e`."""
-    code = ord(match.group())
-    if code == ord("\r"):
+    character = match.group()
+    if character == "\r":
         return "\\r"
+    code = ord(character)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -37,13 +37,15 @@ def redact(text: str) -> str:
     if not text.lstrip().startswith("/"):
         return text
     words = _words(text)
+    # the first word has none before it
     redacted = [_redacted_word(word, before) for before, word in pairwise(["", *words])]
+    # joining would change the quotation marks of a command that has no secret
     return text if redacted == words else shlex.join(redacted)
 
 
 def _words(text: str) -> list[str]:
     """The words as a shell splits them, or split at whitespace if that would hide some."""
-    if "\\" in text:  # before a blank, it joins two words
+    if "\\" in text:  # before a blank, it joins two words, and the second may be a secret
         return text.split()
     try:
         return shlex.split(text)
@@ -70,4 +72,5 @@ def _redacted_word(word: str, before: str) -> str:
 
 
 def _after_last_blank(word: str) -> str:
+    """The last part of a word that was quoted; "" if it has blanks alone."""
     return (word.split() or [""])[-1]
