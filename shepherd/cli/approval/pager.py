@@ -94,7 +94,7 @@ class Pager:
         return self.height(width, height) <= height
 
     def height(self, width: int, limit: int) -> int:
-        """The number of rows of the whole text, which may be long: the count stops above `limit`."""
+        """The number of rows of the whole text; as that may be long, the count ends at `limit`."""
         self._resize(width, self._height)
         rows = 0
         for index in range(len(self._lines)):

@@ -77,7 +77,7 @@ def _piece_end(text: str, start: int, before: str, *, final: bool) -> int | None
     while at < len(text):
         if at > start and (text[at].isspace() or _may_break(text, at)):
             return at
-        if at >= limit:
+        if at >= limit:  # a word without an end must be shown too
             return limit
         plain = _PLAIN.match(text, at, limit)
         if plain:
@@ -108,7 +108,9 @@ class _Span:
         self._text = text
         self._at = at
         self._before = before
+        """The character before the span."""
         self._limit = min(len(text), at + MAX_SPAN)
+        """Where the span must have ended."""
         self._is_final_text = final
         self._is_whole = final or len(text) > at + MAX_SPAN
         """Whether no later text can end the span."""
@@ -187,6 +189,7 @@ class _Span:
             end = self._run_end(at)
             if not self._has_arrived(end):
                 return None
+            # a run of another length, as `**` after `*`, is the mark of a span inside
             if end - at == len(mark) and self._closes_emphasis(at, end):
                 return end
             at = end
@@ -205,7 +208,7 @@ class _Span:
             return self._at + 1 if self._is_whole else None
         if not self._has_arrived(closing + 1):
             return None
-        if self._text[closing + 1 : closing + 2] != "(":
+        if self._text[closing + 1 : closing + 2] != "(":  # `[1]` is text
             return self._at + 1
         target_end = self._text.find(")", closing, self._limit)
         return self._end_of_closing(target_end, len(")"), unclosed=self._at + 1)
@@ -237,7 +240,7 @@ def markdown_parser() -> "MarkdownIt":
 
 
 def _append(text: Text, tokens: "list[Token]") -> None:
-    """Add what the parser read, with its styles."""
+    """Add what the parser read, with its styles; a link has its target after it."""
     styles: list[str] = []  # of the open spans, the innermost last
     links: list[tuple[str, int]] = []  # the open ones: the target, and where the label begins
     for token in tokens:
@@ -255,7 +258,7 @@ def _append(text: Text, tokens: "list[Token]") -> None:
                 text.append(token.content)
                 _append_target(text, str(token.attrGet("src") or ""), len(text))
             case _ if side == "open":
-                styles.append(_STYLES.get(name, "none"))
+                styles.append(_STYLES.get(name, "none"))  # of any other span, no style
             case _ if side == "close":
                 styles.pop()
             case _:

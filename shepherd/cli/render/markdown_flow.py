@@ -13,7 +13,6 @@ from shepherd.cli.render.markdown_lines import (
     Line,
     LineKind,
     OpenItems,
-    closes_fence,
     is_decided,
     is_delimiter_row,
     quoted,
@@ -34,28 +33,31 @@ class MarkdownFlow:
     def __init__(self, code_theme: str, glyphs: Glyphs, depth: int = 0) -> None:
         self._theme = code_theme
         self._glyphs = glyphs
-        self._depth = depth
+        self._depth = depth  # in quotes
         self._new_ink: list[Ink] = []
         self._reset()
 
     def _reset(self) -> None:
         """Begin a new text."""
+        # what arrives
         self._buffer = ""
         """The line that is not read to its end."""
         self._is_inside_line = False
         """Whether the buffer continues a line whose kind is known."""
+        # what is open: one of these, within the items of lists
         self._text_stream: InlineStream | None = None
         """The open paragraph, heading or item."""
         self._heading_style = ""
         """That of the open heading; other text has none."""
         self._items = OpenItems()
-        self._fence: tuple[str, int, CodeBlock] | None = None
-        """The open block of code: the mark that opened it, the mark's indent, and the block."""
+        self._code: CodeBlock | None = None
+        """The open block of code."""
         self._header: str | None = None
         """A line that is the header of a table if the next one is a delimiter."""
         self._table: TableStream | None = None
         self._quote: MarkdownFlow | None = None
         """The text of the open quote, which is Markdown itself."""
+        # what decides on a blank row between blocks
         self._last_kind: LineKind | None = None
         """The kind of the last block; None before the first."""
         self._is_after_blank_line = False
@@ -78,19 +80,21 @@ class MarkdownFlow:
 
     def finish(self) -> list[Ink]:
         """Return the rest, and begin a new text."""
-        if self._buffer:
-            self._buffer += "\n"
-            while self._read_on():
-                pass
-        self._end_blocks()
-        self._end_fence()
-        out = self._take_new_ink()
+        ink = self.feed("\n") if self._buffer else []
+        self._end_quote()
+        self._end_table()
+        if self._header is not None:  # no delimiter row follows, so it is text
+            self._add_to_paragraph(self._header)
+        self._end_text()
+        self._end_code()
+        ink += self._take_new_ink()
         self._reset()
-        return out
+        return ink
 
     def _take_new_ink(self) -> list[Ink]:
-        out, self._new_ink = self._new_ink, []
-        return out
+        """Return the ink that is new since the last call."""
+        ink, self._new_ink = self._new_ink, []
+        return ink
 
     def _read_on(self) -> bool:
         """Read a line, or its beginning; False if more text is needed."""
@@ -106,7 +110,7 @@ class MarkdownFlow:
             self._add_text(line)
         if newline:
             self._end_line()
-        self._is_inside_line = not newline and bool(self._is_inside_line or line)
+        self._is_inside_line = not newline
         return bool(newline)
 
     def _end_line(self) -> None:
@@ -120,7 +124,8 @@ class MarkdownFlow:
 
     def _is_kind_decided(self, line: str) -> bool:
         """Whether the kind of a line is known from its beginning, so that its text can flow."""
-        if self._fence or self._table or not is_decided(line):
+        reads_whole_lines = self._code is not None or self._table is not None
+        if reads_whole_lines or not is_decided(line):
             return False
         may_be_code = self._text_stream is None and read_line(line).indent >= CODE_INDENT
         may_be_delimiter_row = self._header is not None and line.lstrip()[0] in ":-|"
@@ -129,10 +134,10 @@ class MarkdownFlow:
     def _begin_line(self, source: str) -> None:
         """Read a line, or the beginning that decides its kind: it ends what it does not continue.
 
-        A fence, a table and a quote have their lines first; within a fence, nothing is Markdown.
+        Code, a table and a quote have their lines first; within code, nothing is Markdown.
         """
-        if self._fence is not None:
-            self._add_code_line(source, *self._fence)
+        if self._code is not None:
+            self._add_code_line(source, self._code)
             return
         line = read_line(source)
         if self._continues_table(source, line):
@@ -149,7 +154,7 @@ class MarkdownFlow:
             self._is_after_blank_line = False
 
     def _begin_line_of_block(self, source: str, line: Line) -> None:
-        """Read a line outside of fences, tables and quotes that is not blank."""
+        """Read a line outside of code, tables and quotes that is not blank."""
         after_text = self._text_stream is not None
         if line.kind is LineKind.ITEM and not self._begins_item(line, after_text=after_text):
             line = Line(LineKind.TEXT, line.indent, "", source.strip())
@@ -174,7 +179,7 @@ class MarkdownFlow:
             case LineKind.ITEM:
                 self._begin_item(line)
             case LineKind.FENCE:
-                self._open_fence(line)
+                self._open_code(line)
             case LineKind.QUOTE:
                 self._open_quote(line)
             case LineKind.TABLE:
@@ -195,6 +200,7 @@ class MarkdownFlow:
         self._add_text(text)
 
     def _begin_heading(self, line: Line) -> None:
+        """Begin a heading, whose level is the number of `#`."""
         self._end_text()
         self._separate(LineKind.HEADING)
         style = _HEADING_STYLES.get(len(line.marker), "markdown.h4")
@@ -208,6 +214,7 @@ class MarkdownFlow:
         self._heading_style = style
 
     def _add_text(self, text: str) -> None:
+        """Add to the open paragraph, heading or item; a newline without one says nothing."""
         if self._text_stream is not None:
             self._add_words(self._text_stream.feed(text))
 
@@ -228,22 +235,13 @@ class MarkdownFlow:
 
     # blocks
 
-    def _end_blocks(self) -> None:
-        """End everything that is open, but for a block of code."""
-        self._end_quote()
-        self._end_table()
-        if self._header is not None:  # no delimiter row follows, so it is text
-            header, self._header = self._header, None
-            self._add_to_paragraph(header)
-        self._end_text()
-
     def _separate(self, kind: LineKind) -> None:
         """A blank row before a block of this kind, but not between the lines of a list."""
         in_list = self._items.are_open and not self._is_after_blank_line
         is_tight = in_list and (self._last_kind is LineKind.ITEM or kind is LineKind.ITEM)
         if self._last_kind is not None and not is_tight:
             self._new_ink.append(BLANK_LINE)
-        self._last_kind = LineKind.ITEM if in_list else kind
+        self._last_kind = LineKind.ITEM if in_list else kind  # what an item has is a part of it
 
     def _add_rule(self, line: Line) -> None:
         """Draw a line, between blocks or under a text."""
@@ -292,30 +290,24 @@ class MarkdownFlow:
 
     # code
 
-    def _open_fence(self, line: Line) -> None:
-        """Begin a block of code; the word after the fence names its language."""
+    def _open_code(self, fence: Line) -> None:
+        """Begin a block of code."""
         self._end_text()
         self._separate(LineKind.FENCE)
-        words = line.content.split()
-        language = words[0].strip("{}.,").lower() if words else ""  # `{.python}` is Pandoc's
-        block = CodeBlock(language, self._theme, self._glyphs, self._items.indent)
-        self._fence = line.marker, line.indent, block
-        self._new_ink.append(block.top())
+        self._code = CodeBlock(fence, self._theme, self._glyphs, self._items.indent)
+        self._new_ink.append(self._code.top())
 
-    def _add_code_line(self, source: str, mark: str, indent: int, block: CodeBlock) -> None:
+    def _add_code_line(self, source: str, block: CodeBlock) -> None:
         """Add a line to the open block of code, or close it."""
-        if closes_fence(mark, source):
-            self._end_fence()
+        if block.is_closed_by(source):
+            self._end_code()
         else:
-            # code is set in as far as its fence; where it has fewer blanks, all its text stays
-            code = source[:indent].lstrip(" ") + source[indent:]
-            self._new_ink.append(block.line(code))
+            self._new_ink.append(block.line(source))
 
-    def _end_fence(self) -> None:
-        if self._fence is not None:
-            _mark, _indent, block = self._fence
-            self._new_ink.append(block.bottom())
-            self._fence = None
+    def _end_code(self) -> None:
+        if self._code is not None:
+            self._new_ink.append(self._code.bottom())
+            self._code = None
 
     # tables
 
@@ -351,7 +343,7 @@ class MarkdownFlow:
         """Begin a quote, whose text is Markdown of its own."""
         self._end_text()
         self._separate(LineKind.QUOTE)
-        if self._depth >= MAX_DEPTH:
+        if self._depth >= MAX_DEPTH:  # it has no edge of its own
             self._begin_text(first=Text(), rest=Text())
             self._add_text(line.content)
             return
@@ -381,4 +373,5 @@ class MarkdownFlow:
             self._new_ink += quoted(quote.finish(), self._quote_edge())
 
     def _quote_edge(self) -> str:
+        """What is before each row of a quote."""
         return f"{self._items.indent}{self._glyphs.edge} "

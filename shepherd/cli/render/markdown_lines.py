@@ -83,12 +83,6 @@ def is_delimiter_row(line: str) -> bool:
     return "|" in line and _DELIMITER_ROW.match(line) is not None
 
 
-def closes_fence(fence: str, line: str) -> bool:
-    """Whether the line ends a block of code that `fence` began."""
-    mark = line.strip()
-    return len(mark) >= len(fence) and set(mark) == {fence[0]}
-
-
 def is_decided(beginning: str) -> bool:
     """Whether the rest of a line can't change its kind."""
     text = beginning.lstrip(" \t")
@@ -97,7 +91,7 @@ def is_decided(beginning: str) -> bool:
     match text[0]:
         case "|" | "=":  # the whole line shows whether it is a table's or an underline
             return False
-        case "#":
+        case "#":  # `#tag` is text
             return _HASHES.match(text) is not None
         case ">":
             return len(text) > 1  # the blank after the mark is not text
@@ -108,7 +102,7 @@ def is_decided(beginning: str) -> bool:
         case "`" | "~":
             run = len(text) - len(text.lstrip(text[0]))
             return run < 3 and run < len(text)  # three and more open a fence
-        case first if first in "0123456789":
+        case first if first in "0123456789":  # `1. x` is an item, `1.5` is not
             return _DIGITS.match(text) is not None
         case _:
             return True
@@ -195,7 +189,7 @@ class _Prefixed(Struct, frozen=True):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The rows for Rich, as wide as the prefix leaves."""
-        width = max(1, options.max_width - len(self.prefix))
+        width = max(1, options.max_width - len(self.prefix))  # a window may be narrower
         style = console.get_style("dim")
         for line in console.render_lines(
             self.renderable, options.update(width=width), pad=False, new_lines=True
@@ -211,10 +205,12 @@ HIGHLIGHT_WIDTH = 2000
 
 
 class CodeBlock:
-    """The lines of a fence; `margin` stands before each of them."""
+    """The lines after a `fence`, in its language; `margin` stands before each of them."""
 
-    def __init__(self, language: str, theme: str, glyphs: Glyphs, margin: str) -> None:
-        self._language = language
+    def __init__(self, fence: Line, theme: str, glyphs: Glyphs, margin: str) -> None:
+        self._fence = fence
+        words = fence.content.split()
+        self._language = words[0].strip("{}.,").lower() if words else ""  # `{.python}` is Pandoc's
         self._theme = theme
         self._glyphs = glyphs
         self._margin = margin
@@ -230,13 +226,21 @@ class CodeBlock:
         """The edge below the code."""
         return Piece(Text(self._margin + self._glyphs.bottom, "dim"))
 
-    def line(self, code: str) -> Piece:
+    def is_closed_by(self, source: str) -> bool:
+        """Whether a line ends the block: at least as many of the same marks, and nothing else."""
+        mark, opening = source.strip(), self._fence.marker
+        return len(mark) >= len(opening) and set(mark) == {opening[0]}
+
+    def line(self, source: str) -> Piece:
         """A line with colours."""
+        # code is set in as far as its fence; where it has fewer blanks, all its text stays
+        indent = self._fence.indent
+        code = source[:indent].lstrip(" ") + source[indent:]
         return Piece(Text(self._margin + INDENT) + self._highlighted(code), soft_wrap=True)
 
     def _highlighted(self, code: str) -> Text:
         """A line in the colours of its language; plain without one, or if it is very long."""
-        if len(self._last_lines) >= MAX_CONTEXT:
+        if len(self._last_lines) >= MAX_CONTEXT:  # half of them, as then most calls drop none
             del self._last_lines[: MAX_CONTEXT // 2]
         self._last_lines.append(code)
         if not self._language or len(code) > HIGHLIGHT_WIDTH:

@@ -149,10 +149,8 @@ class Painter:
         """The text in pieces of one style each."""
         if not text.spans and not text.style:  # most words; `render` is slow
             return [(text.plain, Style.null())]
-        segments = text.render(self._console)
-        return [
-            (segment.text, segment.style or Style.null()) for segment in segments if segment.text
-        ]
+        segments = text.render(self._console)  # some are empty, such as that at the end
+        return [(part.text, part.style or Style.null()) for part in segments if part.text]
 
     def with_style(self, text: str, style: Style) -> str:
         """The text between the sequences of its style."""
