@@ -7,14 +7,8 @@ from shepherd.cli.render.status import Status, status_text
 from shepherd.cli.render.surface import Actions
 from shepherd.cli.repl.plain import PlainSurface
 from shepherd.cli.terminal.paint import Painter
-from shepherd.events import (
-    Notice,
-    PrefillProgress,
-    Topic,
-)
-from shepherd.events import (
-    ToolResult as ToolResultEvent,
-)
+from shepherd.events import Notice, PrefillProgress, Thinking, Topic
+from shepherd.events import ToolResult as ToolResultEvent
 from shepherd.messages import ToolCall
 from shepherd.tools.tool import ToolResult
 
@@ -93,3 +87,11 @@ def test_the_status_counts_a_prompt_while_it_is_read() -> None:
     renderer = Renderer(surface, status)
     renderer(PrefillProgress(2557, 5557, 193))
     assert "2.6k/8.2k tokens (31%)" in status_text(status, 100, "·")
+
+
+def test_newlines_before_reasoning_show_one_blank_line() -> None:
+    renderer, target = stage()
+    for text in ("\n", "\n", "First\n\nthen"):
+        renderer(Thinking(text))
+    renderer.settle()
+    assert target.getvalue().splitlines() == ["", "  First", "", "  then"]

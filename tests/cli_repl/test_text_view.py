@@ -81,7 +81,7 @@ def test_long_code_can_be_copied_whole() -> None:
 @given(HOSTILE, CUTS)
 def test_reasoning_is_shown_whole(text: str, cuts: list[int]) -> None:
     for painter in (PAINTER, PLAIN):
-        view, whole = (ThinkingView(styled=painter.styled) for _ in range(2))
+        view, whole = ThinkingView(), ThinkingView()
         ink = [item for chunk in split(text, cuts) for item in view.feed(chunk)]
         shown = RowWriter(painter).write([*ink, *view.finish()], WIDTH)
         at_once = [*whole.feed(text), *whole.finish()]

@@ -54,21 +54,24 @@ class Renderer:
     ) -> None:
         self.show_thinking = show_thinking
         self.reword = reword
-        self.activity = Activity(surface.painter.glyphs)
-        self.results = ResultLog()
         self._surface = surface
         self._glyphs = surface.painter.glyphs
         self._status = status
+        # what arrives, and what the live area shows of it
         self._answer = AnswerView(surface.painter)
-        self._thinking = ThinkingView(styled=surface.painter.styled)
-        self._plan = PlanView(surface.painter.glyphs)
-        self._calls: dict[str, _CallState] = {}
+        self._thinking = ThinkingView()
+        self.activity = Activity(self._glyphs)
+        self._plan = PlanView(self._glyphs)
         self._live_calls = LiveCalls(self._glyphs)
+        # calls and their results
+        self.results = ResultLog()
+        self._calls: dict[str, _CallState] = {}
+        """The calls of this turn by their ids."""
         self._last_line_of = ""
         """The id of the call whose line was shown last."""
 
     def __call__(self, event: events.Event) -> bool:
-        """Show an event; never cancels."""
+        """Show an event; the result True lets the turn go on."""
         match event:
             case events.Text():
                 self._on_text(event.text)
@@ -76,7 +79,7 @@ class Renderer:
                 self._on_thinking(event.text)
             case _:
                 self._on_step(event)
-                self._surface.refresh()
+                self._surface.refresh()  # text needs none: it is written above the live area
         return True
 
     def user(self, text: str) -> None:
@@ -85,6 +88,7 @@ class Renderer:
             return
         lines = sanitize(text).split("\n")
         sign = Text(f"{self._glyphs.user} ", style="user")
+        # further lines are set in as far as the sign
         body = sign + Text("\n  ").join(Text(line, style="bold") for line in lines)
         self._surface.show(BLANK_LINE, Piece(body))
 
@@ -112,7 +116,7 @@ class Renderer:
     def tool_finished(self, call: ToolCall, result: ToolResult) -> None:
         """Keep the change that a call made until its result, which arrives as an event."""
         state = self._state_of(call)
-        if not state.has_preview:  # a preview has shown the same change
+        if not state.has_preview:  # otherwise the same change was shown before it ran
             state.display = result.display
 
     def end_output(self, call_id: str) -> None:
@@ -121,7 +125,7 @@ class Renderer:
         self._surface.refresh()
 
     def preview(self, call: ToolCall, text: str) -> None:
-        """Show a short preview of a call."""
+        """Show what a call would do, below its line."""
         self.show_call(call)
         if call.name in plan.PLAN_TOOLS:  # the plan itself is shown
             return
@@ -133,19 +137,19 @@ class Renderer:
     def live(self) -> list[Piece]:
         """The last lines of running calls, the plan and the activity, for the live area."""
         pieces = self._live_calls.pieces()
-        for part in (self._plan.live(), self.activity.live(STOP_HINT)):
-            if part:  # the blank line also divides it from the permanent output above
-                pieces += [BLANK_LINE, *part]
+        for lines in (self._plan.live(), self.activity.live(STOP_HINT)):
+            if lines:  # the blank line also divides them from the permanent output above
+                pieces += [BLANK_LINE, *lines]
         return pieces
 
     def held(self) -> str:
         """The end of the text that arrives, as long as its final form is open."""
-        if self._thinking.is_open:
+        if self._thinking.is_open:  # an answer has not begun then
             return self._thinking.held if self.show_thinking else ""
         return self._answer.held
 
     def settle(self) -> None:
-        """Write the rest of the text that arrives."""
+        """Write the rest of the text that arrives, before anything else is shown."""
         self._end_thinking()
         self._surface.show(*self._answer.finish())
 
@@ -199,13 +203,13 @@ class Renderer:
     def _on_thinking(self, text: str) -> None:
         """Stream reasoning, after a blank line at its beginning; hidden, it is only counted."""
         lead = [] if self._thinking.is_open else [BLANK_LINE]
-        ink = self._thinking.feed(text)  # hidden text is counted
+        ink = self._thinking.feed(text)
         self._start("thinking")
-        if self.show_thinking:
+        if self.show_thinking and self._thinking.is_open:  # it is not yet after newlines alone
             self._surface.show(*lead, *ink)
 
     def _start(self, label: str) -> None:
-        """Begin an activity; text that arrives does not redraw the live area."""
+        """Begin an activity; each further part of a text does not redraw the live area."""
         if self.activity.label != label:
             self.activity.start(label)
             self._surface.refresh()
@@ -232,7 +236,7 @@ class Renderer:
         if self._last_line_of != call_id:  # the line of another call is above the result
             state.has_line = False
         self.show_call(state.call)
-        hint = EXPAND_HINT if self._surface.has_live_area else ""
+        hint = EXPAND_HINT if self._surface.has_live_area else ""  # plain output has no keys
         self._surface.show(*tool_view.result_pieces(state.call, result.text, self._glyphs, hint))
         self.results.add(tool_view.call_title(state.call), state.display, result.text)
         if state.display:
@@ -280,7 +284,7 @@ EXCHANGES = 3
 
 
 def show_last_exchanges(messages: list[Message], renderer: Renderer) -> None:
-    """Show the last exchanges, and the number of earlier messages."""
+    """Show the last exchanges of a conversation, and the number of messages before them."""
     # an exchange begins with a message of the user; hints are Shepherd's
     starts = [i for i, m in enumerate(messages) if m.role is Role.USER and not m.is_hint]
     begin = starts[-EXCHANGES] if len(starts) > EXCHANGES else 0

@@ -24,6 +24,7 @@ class RowWriter:
         self._painter = painter
         self._out: list[Fragment] = []
         """What the running `write` returns."""
+        # the open row; widths and columns are in cells
         self._later_prefix = Text()
         """What stands before each further row of the open line."""
         self._width = 0
@@ -43,7 +44,7 @@ class RowWriter:
 
     def write(self, ink: Iterable[paint.Ink], width: int) -> str:
         """The text of `ink`; it ends without a newline if a row may go on."""
-        self._width = max(10, width)
+        self._width = max(10, width)  # as for a piece: Rich needs some columns
         for item in ink:
             if isinstance(item, paint.Piece):
                 self.close()
@@ -114,11 +115,12 @@ class RowWriter:
         may_break = paint.is_wide(self._last_character) or paint.is_wide(first_text[0])
         if self._column + gap + cells <= self._width:
             self._put([*blanks, *word])
+        # without a gap, the word continues what is before it, which a row must not divide
         elif self._first_column + cells <= self._width and (gap or may_break):
             self._next_row()
             self._put(word)
         else:
-            if self._column + gap < self._width:
+            if self._column + gap < self._width:  # a row never ends with blanks
                 self._put(blanks)
             self._put_divided(word)
         self._last_character = last_text[-1]

@@ -17,7 +17,7 @@ MAX_NAME = 40
 
 
 class Totals(Struct):
-    """Sums over several generations."""
+    """Sums over several generations; `turns` counts the answered messages."""
 
     turns: int = 0
     generations: int = 0
@@ -58,14 +58,14 @@ class Status(Struct):
     prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
 
     async def note_loaded(self, backend: Backend, session: Session) -> None:
-        """Note a loaded model; an existing conversation is counted with it."""
+        """Note a loaded model, which counts an existing conversation in its own tokens."""
         self.state = ""
         self.note_model(backend)
         used = await backend.count_session_tokens(session) if session.messages else 0
         self.context_used = session.ledger.context_used = used
 
     def note_model(self, backend: Backend) -> None:
-        """Note that another model answers; its first answer tells its context use."""
+        """Note that another model answers; its first answer tells its context use and speed."""
         self.model, self.context_size = backend.info.id, backend.info.context_size
         self.context_used, self.decode_speed = 0, 0.0
 
@@ -82,7 +82,7 @@ class Status(Struct):
         if is_behind_tool:
             return
         self.context_used = stats.context_used
-        self.context_size = stats.context_size or self.context_size
+        self.context_size = stats.context_size or self.context_size  # 0: an API did not tell it
         self.decode_speed = stats.decode_speed
 
     def parts(self) -> list[str]:
@@ -111,7 +111,7 @@ def status_text(status: Status, width: int, dot: str) -> str:
         if len(longer) >= width:
             break
         text = longer
-    return text[: max(0, width - 1)]
+    return text[: max(0, width - 1)]  # a full row could wrap
 
 
 def short_name(model: str) -> str:
@@ -137,19 +137,14 @@ class Activity:
     def __init__(self, glyphs: Glyphs, clock: Callable[[], float] = time.monotonic) -> None:
         self._glyphs = glyphs
         self._clock = clock
-        self._label = ""
+        self.label = ""
         self._detail = ""
         self._since = 0.0
 
-    @property
-    def label(self) -> str:
-        """The current activity, or ""."""
-        return self._label
-
     def start(self, label: str) -> None:
         """Begin an activity; with the same label the clock continues."""
-        if label != self._label:
-            self._label, self._since = label, self._clock()
+        if label != self.label:
+            self.label, self._since = label, self._clock()
         self._detail = ""
 
     def note(self, detail: str) -> None:
@@ -158,16 +153,16 @@ class Activity:
 
     def stop(self) -> None:
         """End the activity."""
-        self._label = self._detail = ""
+        self.label = self._detail = ""
 
     def live(self, hint: str = "") -> list[Piece]:
         """`⠙ writing · 3 s · Esc stops`; nothing without an activity."""
-        if not self._label:
+        if not self.label:
             return []
         seconds = self._clock() - self._since
         spinner = self._glyphs.spinner
         frame = spinner[int(seconds * FRAMES_PER_SECOND) % len(spinner)]
         duration = f"{seconds:.0f} s" if seconds >= 1 else ""
-        parts = [self._label, self._detail, duration, hint]
+        parts = [self.label, self._detail, duration, hint]
         joined = f" {self._glyphs.dot} ".join(part for part in parts if part)
         return [Piece(Text(f"{frame} {joined}", style="quiet", no_wrap=True, overflow="ellipsis"))]

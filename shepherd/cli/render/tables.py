@@ -43,7 +43,7 @@ class Columns(Struct, frozen=True):
     rule: str
 
     def widths(self, available: int) -> list[int]:
-        """The widths in cells; [] if there is too little room for columns."""
+        """The widths of the columns in `available` cells; [] if there is too little room."""
         count = len(self.widest)
         available -= GAP * (count - 1)
         spare = available - sum(self.widest)
@@ -101,7 +101,7 @@ def _joined(
     texts: Sequence[Text | None], widths: Sequence[int], aligns: Sequence[str], *, bold: bool
 ) -> Text:
     """One line of a row: a text for each column, None where the cell has no more lines."""
-    row = Text(no_wrap=True, style="bold" if bold else "")
+    row = Text(no_wrap=True, style="bold" if bold else "")  # its texts are wrapped already
     for cell_text, width, align in zip(texts, widths, aligns, strict=False):
         text = cell_text or Text()
         text.rstrip()
@@ -146,12 +146,12 @@ class TableStream:
 
     def _measured(self, *, may_grow: bool) -> Columns:
         """The columns as the header and the held rows need them."""
-        count = max(len(self._header), 1)
+        count = len(self._header)
         widest = [1] * count
         for row in (self._header, *self._held_rows):
             for column, cell in enumerate(row[:count]):  # a row may have more cells than columns
                 widest[column] = max(widest[column], text_cells(cell.plain))
-        aligns = [*self._aligns, *[""] * count][:count]
+        aligns = [*self._aligns, *[""] * count][:count]  # the delimiter row may have fewer cells
         return Columns(self._header, aligns, widest, may_grow, self._rule)
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from rich.padding import Padding
 from rich.text import Text
 
 from shepherd.cli.render.inline import InlineStream
@@ -22,7 +21,7 @@ class _PlainLines:
         self._has_text = False
 
     def feed(self, text: str) -> list[paint.Ink]:
-        """Read text; returns the lines that it ends."""
+        """Read text; returns the lines that it ends, once one of them is not blank."""
         *lines, self.held = (self.held + text).split("\n")
         self._has_text = self._has_text or any(lines)
         if not self._has_text:
@@ -68,12 +67,11 @@ class AnswerView:
 
 
 class ThinkingView:
-    """Streams reasoning, dimmed; if hidden, it is only counted."""
+    """Streams reasoning, dimmed and set in; `characters` counts it, also if it is hidden."""
 
-    def __init__(self, *, styled: bool) -> None:
-        self._styled = styled
-        self._lines = _PlainLines()
+    def __init__(self) -> None:
         self._words: InlineStream | None = None
+        """The open line."""
         self.characters = 0
 
     @property
@@ -87,23 +85,22 @@ class ThinkingView:
         return self._words.held if self._words else ""
 
     def feed(self, text: str) -> Sequence[paint.Ink]:
-        """Read text; returns its finished words, or lines without styles."""
+        """Read text; returns its finished words."""
         text = sanitize_chunk(text)
         if not self.characters:  # blank lines at the beginning say nothing
             text = text.lstrip("\n")
         self.characters += len(text)
-        if not self._styled:
-            return [_padded(line) for line in self._lines.feed(text)]
         return [item for line in text.splitlines(keepends=True) for item in self._flow(line)]
 
     def finish(self) -> Sequence[paint.Ink]:
         """Return the rest."""
         self.characters = 0
-        last_line = [_padded(line) for line in self._lines.finish()]
-        return [*last_line, *self._end_line()]
+        return self._end_line()
 
     def _flow(self, line: str) -> Sequence[paint.Ink]:
         """The words of a line, or of a part of one, which has no newline."""
+        if line == "\n" and self._words is None:
+            return [paint.BLANK_LINE]
         ink = list[paint.Ink]()
         if self._words is None:  # a new line begins, with its indent
             self._words = InlineStream()
@@ -118,12 +115,6 @@ class ThinkingView:
 
 def _dimmed(piece: str) -> paint.Words:
     return paint.Words(Text(piece, style="dim italic"))
-
-
-def _padded(item: paint.Ink) -> paint.Piece:
-    """A line, set in."""
-    line = item.renderable if isinstance(item, paint.Piece) else ""
-    return paint.Piece(Padding(line, (0, 0, 0, len(paint.INDENT))))
 
 
 MAX_LINE = 400
