@@ -135,6 +135,26 @@ class DatabaseFile(Struct, eq=False):
         self.on_damage(error, aside)
 
 
+class MemoryDatabase:
+    """Tables that are forgotten at the end of the process; all calls from one thread."""
+
+    def __init__(self, migrations: Sequence[str]) -> None:
+        self._connection = sqlite3.connect(":memory:", check_same_thread=False)
+        for statements in migrations:
+            self._connection.executescript(statements)
+
+    def run(
+        self, work: Callable[[sqlite3.Connection], T], *, write: bool = True, lock: str = ""
+    ) -> T:
+        """Do `work` in one transaction, which an error undoes."""
+        with self._connection:
+            return work(self._connection)
+
+    def close(self) -> None:
+        """Forget the tables."""
+        self._connection.close()
+
+
 def _version(connection: sqlite3.Connection) -> int:
     """The version of the existing tables; 0 in a new file."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])

@@ -16,11 +16,12 @@ from shepherd.backends.base import Backend
 from shepherd.conversation.shared.session import SharedSession
 from shepherd.errors import ShepherdError
 from shepherd.plugins import Group
+from shepherd.server.access import shared
 from shepherd.server.access.audit import AuditLog
 from shepherd.server.access.keys import Keys
 from shepherd.server.access.meter import Meter
 from shepherd.server.access.paths import PathScopes
-from shepherd.server.access.shared import meter_in, meter_in_files
+from shepherd.server.access.shared import SharedLimits
 from shepherd.server.access.usage import UsageStore, usage_router
 from shepherd.server.agent.agent import Agent
 from shepherd.server.anthropic.routes import ANTHROPIC
@@ -170,17 +171,20 @@ def _context(models: Models, settings: ServerSettings, lifecycle: Lifecycle) -> 
 
 
 def _meter(settings: ServerSettings) -> Meter:
-    """The meter of keys: across a database's servers, across those with one file, or of this one.
+    """The meter of keys, for all servers that share a database or the files of a user.
 
-    Without a file, nothing is kept.
+    Without either, what keys use is forgotten at the end.
     """
     if settings.postgres is not None:
-        return meter_in(settings.postgres, settings.usage_days)
-    if settings.usage_file is None:
+        store = UsageStore(shared.usage_in(settings.postgres))
+        limits = SharedLimits(shared.limits_in(settings.postgres), store, shared.database_clock)
+    elif settings.usage_file is not None:
+        store = UsageStore(settings.usage_file)
+        limits = SharedLimits(shared.open_limits(settings.usage_file), store, threads=1)
+    else:
         return Meter()
-    if settings.limits_file is not None:
-        return meter_in_files(settings.usage_file, settings.limits_file, settings.usage_days)
-    return Meter(UsageStore(settings.usage_file, settings.usage_days))
+    store.delete_older(settings.usage_days)
+    return Meter(store, limits)
 
 
 def _app(

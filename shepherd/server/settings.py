@@ -31,8 +31,8 @@ class ServerSettings(ServerSection):
     The server listens on `host` and `port` unless `tcp` is false, there with encryption if it has
     `tls`.
     `signing_key` is the file of the key that signs data for clients to send back (see `Seal`).
-    `usage_file` holds what keys used. With a `limits_file`, limits hold for all servers of this
-    user that have it. `responses_file` holds the responses of the Responses API.
+    `usage_file` holds what keys used; their limits are in a file beside it, and hold for all
+    servers of this user. `responses_file` holds the responses of the Responses API.
     With `postgres`, usage, the limits of keys and responses are there, and not in the
     files. `audit_file` gets a line for each tool that ran.
     """
@@ -48,7 +48,6 @@ class ServerSettings(ServerSection):
     signing_key: Path | None = None
     responses_file: Path | None = None
     usage_file: Path | None = None
-    limits_file: Path | None = None
     audit_file: Path | None = None
     postgres: PostgresServer | None = None
 

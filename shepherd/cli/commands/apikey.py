@@ -146,7 +146,7 @@ def usage(
     as_json: Json = False,
 ) -> None:
     """Requests and tokens of the server's keys, per day (UTC) and model."""
-    store = _usage_store(context, days)
+    store = _usage_store(context)
     uses = [] if store is None else store.read(days, key).result()
     rows = [{name: getattr(use, name) for name in _USAGE_COLUMNS} for use in uses]
     if as_json:
@@ -174,19 +174,19 @@ def _last_uses(context: typer.Context) -> Mapping[str, int]:
     from shepherd.server.access.usage import UsageError
 
     try:
-        store = _usage_store(context, days=1)
+        store = _usage_store(context)
         return {} if store is None else store.last_used()
     except UsageError as error:
         warn(f"the last uses are unknown: {error}")
         return {}
 
 
-def _usage_store(context: typer.Context, days: int) -> "UsageStore | None":
+def _usage_store(context: typer.Context) -> "UsageStore | None":
     """The store of uses, in the database of the settings or in a file; None without one."""
     from shepherd.cli.serve.database import configured_database, usage_store  # imports FastAPI
 
     server = configured_database(loaded_config(context), os.environ)
-    return usage_store(server, Paths.from_env(os.environ), days)
+    return usage_store(server, Paths.from_env(os.environ))
 
 
 def _keys(context: typer.Context) -> "Keys":

@@ -24,8 +24,6 @@ from shepherd.server.run import Host, models_service, tracing
 from shepherd.tasks import end_tasks
 
 STOP_ADVICE = "end `shepherd deploy ray` with Ctrl-C, or run `serve shutdown` in the cluster."
-LIMITS_NAME = "limits.sqlite"
-"""The file in which the replicas of one machine count against limits, beside the usage."""
 
 HANG_UP_SECONDS = 5.0
 """The time that an application gets to end by itself after its client has left."""
@@ -89,8 +87,6 @@ class Replica:
         enter = self._parts.enter_async_context
         insecure = self._arguments.insecure
         parts = await enter(server_parts(config, cwd, providers, read, insecure=insecure))
-        if parts.settings.usage_file is not None:  # one limit for a key
-            parts.settings.limits_file = parts.settings.usage_file.with_name(LIMITS_NAME)
         self._parts.enter_context(logging_to_stderr(as_json=parts.settings.json_log))
         host = Host(traces=self._parts.enter_context(tracing()), stop_advice=STOP_ADVICE)
         opening = models_service(

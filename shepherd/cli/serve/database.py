@@ -1,8 +1,6 @@
 """The database of the settings; the stores of the server, there or in files; and their copy."""
 
 import os
-import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,9 +13,9 @@ from shepherd.config.secrets import ENVIRONMENT, Secrets
 from shepherd.config.section import AuthMode
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError, SessionError
-from shepherd.server.access import limits, shared
+from shepherd.server.access import shared
 from shepherd.server.access.keys import Keys, KeyStore, KeyStoreError
-from shepherd.server.access.usage import Charge, UsageStore, open_usage
+from shepherd.server.access.usage import UsageStore, open_usage
 from shepherd.server.openai_responses.store import open_responses, responses_in
 from shepherd.storage.postgres import Address, PostgresDatabase, PostgresServer, check_installed
 from shepherd.storage.rows import Database, Rows
@@ -109,12 +107,12 @@ def unchecked_keys(config: Config, paths: Paths) -> list[str]:
     return [warning] if has_keys else []
 
 
-def usage_store(database: PostgresServer | None, paths: Paths, days: int) -> UsageStore | None:
+def usage_store(database: PostgresServer | None, paths: Paths) -> UsageStore | None:
     """The usage in the database or in the user's file, None if nothing was used yet."""
     if database is not None:
-        return UsageStore(shared.usage_in(database), days)
+        return UsageStore(shared.usage_in(database))
     path = paths.usage_file
-    return UsageStore(path, days) if path.exists() else None
+    return UsageStore(path) if path.exists() else None
 
 
 def _password(place: str, env: Mapping[str, str]) -> str:
@@ -163,9 +161,9 @@ class Table(Struct, frozen=True):
         rows.executemany(statement, page)
 
 
-_ALL_DAYS = 36_500
 USAGE = Table("usage", "day, key, model")
 LAST_USED = Table("last_used", "key")
+LIMITS = Table("limits", "key")
 RESPONSES = Table("responses", "id")
 ITEMS = Table("items", "response, position")
 
@@ -216,23 +214,10 @@ def _copy_usage(path: Path, server: PostgresServer) -> int:
     number = copy_table(source, target, USAGE)
     copy_table(source, target, LAST_USED)
     source.close()
-    charges = defaultdict[str, list[Charge]](list)
-    for charge in UsageStore(path, _ALL_DAYS).load_charges(time.time()):
-        charges[charge.key].append(charge)
-    shared.limits_in(server).run(partial(_add_charges, charges=charges))
+    counted = shared.open_limits(path)
+    copy_table(counted, shared.limits_in(server), LIMITS)
+    counted.close()
     return number
-
-
-def _add_charges(rows: Rows, charges: Mapping[str, Sequence[Charge]]) -> None:
-    """What was used in the last day, for keys of which nothing is counted yet."""
-    for key, uses in charges.items():
-        statement = "SELECT 1 FROM limits WHERE key = ?"
-        if rows.execute(statement, (key,)).fetchone() is not None:
-            continue  # a copy that is made again must not count twice
-        windows = shared.KeyWindows(rows, key, shared.database_clock)
-        for use in uses:
-            windows.limiter.restore(key, limits.Resource(use.resource), use.amount, use.moment)
-        windows.save(rows)
 
 
 def copy_table(source: Database, target: Database, table: Table) -> int:

@@ -1,21 +1,16 @@
 """Keeps keys to their limits: what was used in sliding windows, and what is held meanwhile."""
 
-import logging
 import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Protocol
 
 from msgspec import Struct
 
 from shepherd.server.access.key import ApiKey
-from shepherd.server.access.usage import Charge, UsageError, UsageStore
 from shepherd.server.errors import ApiError
-
-logger = logging.getLogger(__name__)
 
 SLOTS = 60
 """The parts of a period; an amount counts until its whole part is older than the period."""
@@ -130,13 +125,9 @@ def steady_clock(now: float) -> Callable[[], float]:
 class Limiter:
     """The use of each key in the last minute and the last 24 hours; for one thread."""
 
-    def __init__(self, clock: Callable[[], float] | None = None) -> None:
-        self.clock = clock or steady_clock(time.time())
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
         self._windows: dict[tuple[str, Resource, int], SlidingWindow] = {}
-
-    def restore(self, key: str, resource: Resource, amount: int, moment: float) -> None:
-        """Count what was used in an earlier process; a later time than now means now."""
-        self.window(key, resource, DAY).add(amount, min(moment, self.clock()))
 
     def window(self, key: str, resource: Resource, seconds: int) -> SlidingWindow:
         """What the key called `key` uses in a period."""
@@ -149,13 +140,6 @@ class Limiter:
         """Count a request; raises ApiError (429) if the limit is reached."""
         self._check(key, Resource.REQUESTS, 1)
         self.settle(key.name, Resource.REQUESTS, 0, 1)
-
-    def reserve_tokens(self, key: ApiKey, needed: int, wished: int) -> int:
-        """Hold as many tokens as `grant_tokens` returns; raises ApiError (429)."""
-        amount = self.grant_tokens(key, needed, wished)
-        for period in PERIODS:
-            self.window(key.name, Resource.TOKENS, period).reserve(amount)
-        return amount
 
     def grant_tokens(self, key: ApiKey, needed: int, wished: int) -> int:
         """`wished` tokens, or as many as are left, but at least `needed`.
@@ -248,75 +232,3 @@ def _refusal(key: ApiKey, limit: Limit, amount: int, now: float) -> ApiError:
         headers["x-should-retry"] = "false"
         message += " This request never fits; a smaller max_tokens may help."
     return ApiError(429, message, "rate_limit_exceeded", headers=headers)
-
-
-class Limits(Protocol):
-    """What keys may still use; for one event loop."""
-
-    async def count_request(self, key: ApiKey) -> None:
-        """Count a request; raises ApiError if a limit is reached, or can't be checked."""
-
-    async def reserve_tokens(self, key: ApiKey, needed: int, wished: int) -> int:
-        """Hold `wished` tokens, or as many as are left, but at least `needed`.
-
-        Raises ApiError if they are not left, or if that can't be checked.
-        """
-        ...
-
-    def settle_tokens(self, key: ApiKey, reserved: int, used: int) -> None:
-        """Replace held tokens by those that were used."""
-
-    def headers(self, key: ApiKey) -> dict[str, str]:
-        """The state of the limits for the headers of a response."""
-        ...
-
-
-class LocalLimits:
-    """The limits of keys that only this process serves; without a store, nothing is kept."""
-
-    def __init__(self, store: UsageStore | None) -> None:
-        self._store = store
-        self._limiter = Limiter()
-        self._day_is_known = True
-        if store is not None:
-            self._restore(store)
-
-    async def count_request(self, key: ApiKey) -> None:
-        """Count a request, also for the limits after a restart; raises ApiError for none left."""
-        limits = key.limits
-        if not self._day_is_known and (limits.requests_per_day or limits.tokens_per_day):
-            message = "The use of this key in the last day is unknown; the server's log says why."
-            raise ApiError(503, message, "limits_unavailable")
-        self._limiter.count_request(key)
-        self._charge(key, Resource.REQUESTS, 1)
-
-    async def reserve_tokens(self, key: ApiKey, needed: int, wished: int) -> int:
-        """Hold tokens in memory alone: after a restart nobody uses them."""
-        return self._limiter.reserve_tokens(key, needed, wished)
-
-    def settle_tokens(self, key: ApiKey, reserved: int, used: int) -> None:
-        """Replace held tokens by those that were used, also for the limits after a restart."""
-        self._limiter.settle(key.name, Resource.TOKENS, reserved, used)
-        self._charge(key, Resource.TOKENS, used)
-
-    def headers(self, key: ApiKey) -> dict[str, str]:
-        """The state of the limits for the headers of a response."""
-        return self._limiter.headers(key)
-
-    def _charge(self, key: ApiKey, resource: Resource, amount: int) -> None:
-        """Keep what was used, so that the limits per day hold after a restart too."""
-        if self._store is not None:
-            moment = int(self._limiter.clock())
-            self._store.charge(Charge(key.name, resource, moment, amount))
-
-    def _restore(self, store: UsageStore) -> None:
-        """Count what was used before the start."""
-        try:
-            charges = store.load_charges(self._limiter.clock())
-        except UsageError as error:
-            logger.error("Keys with limits per day are refused: %s", error)
-            self._day_is_known = False
-            return
-        for charge in charges:
-            resource = Resource(charge.resource)
-            self._limiter.restore(charge.key, resource, charge.amount, charge.moment)

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from shepherd import errors, events
 from shepherd.backends.base import Backend
+from shepherd.server.access import shared
 from shepherd.server.access.key import ApiKey
-from shepherd.server.access.limits import Limits, LocalLimits
 from shepherd.server.access.usage import Usage, UsageStore, today
 from shepherd.server.generation import NO_TOKENS
 from shepherd.server.record import current_key
@@ -50,12 +50,11 @@ class ReadTokens(Struct):
     tokens: int = 0
 
 
-class Meter:
-    """The use of all keys; without a store, it is forgotten at the end."""
+class Meter(Struct, frozen=True, eq=False):
+    """The use of all keys; without a store and other limits, it is forgotten at the end."""
 
-    def __init__(self, store: UsageStore | None = None, limits: Limits | None = None) -> None:
-        self.store = store
-        self.limits = limits or LocalLimits(store)
+    store: UsageStore | None = None
+    limits: shared.SharedLimits = field(default_factory=shared.limits_in_memory)
 
     def settle(self, key: ApiKey, reserved: int, tokens: int, used: Usage) -> None:
         """Replace held tokens by those that count against the limits, and keep the usage."""

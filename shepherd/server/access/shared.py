@@ -1,7 +1,4 @@
-"""The keys, their limits and their usage in PostgreSQL, for all servers of one database.
-
-Limits are also kept in an SQLite file, for several servers on one machine.
-"""
+"""The limits of keys for all servers of one database: PostgreSQL, an SQLite file, or memory."""
 
 import asyncio
 import json
@@ -20,22 +17,24 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from shepherd.database import DatabaseFile
+from shepherd.database import DatabaseFile, MemoryDatabase
 from shepherd.errors import ShepherdError
 from shepherd.server.access import shared_keys, usage
 from shepherd.server.access.key import ApiKey, KeyLimits
 from shepherd.server.access.keys import KeyStoreError
 from shepherd.server.access.limits import PERIODS, Limiter, Resource, steady_clock
-from shepherd.server.access.meter import Meter
 from shepherd.server.access.shared_keys import DatabaseKeys, repeat
 from shepherd.server.access.usage import UsageError, UsageStore
 from shepherd.server.errors import ApiError
 from shepherd.storage.postgres import PostgresDatabase, PostgresServer
-from shepherd.storage.rows import Database, Rows
+from shepherd.storage.rows import Database, Rows, close_garbage
 
 logger = logging.getLogger(__name__)
 
 MIGRATIONS = ("CREATE TABLE limits (key TEXT PRIMARY KEY, state TEXT NOT NULL)",)
+
+LIMITS_NAME = "limits.sqlite"
+"""The file of limits, which all servers of a user share."""
 
 LEASE_SECONDS = 60.0
 """Tokens that a server holds count for this time after its last word."""
@@ -139,11 +138,11 @@ class _KeyState(Struct):
 
 
 class SharedLimits:
-    """`Limits` in a database; one transaction decides about each request.
+    """What keys may still use; for one event loop. One transaction decides about each request.
 
     Held tokens count for all servers until they are settled, or until their server is silent for
-    too long. What is settled while the database can't be used is written later. An SQLite
-    file allows only one of the `threads`.
+    too long. What is settled while the database can't be used is written later. SQLite allows only
+    one of the `threads`.
     """
 
     def __init__(
@@ -162,8 +161,9 @@ class SharedLimits:
         self._last_limiters: dict[str, Limiter] = {}
         """What counts against each key, as its last transaction has left it."""
         self._was_failure_logged = False
-        repeat(self, SharedLimits.write_waiting, FLUSH_SECONDS)
-        closing = weakref.finalize(self, self._threads.shutdown, wait=False)
+        self._is_confirming = False
+        """Whether the thread that confirms held tokens was started."""
+        closing = weakref.finalize(self, close_garbage, self._threads, self._database)
         closing.atexit = False  # at the exit the threads may still write
 
     async def count_request(self, key: ApiKey) -> None:
@@ -180,7 +180,10 @@ class SharedLimits:
         await self._in_transaction(key, count)
 
     async def reserve_tokens(self, key: ApiKey, needed: int, wished: int) -> int:
-        """Hold tokens for all servers; raises ApiError if they are not left, or not known."""
+        """Hold `wished` tokens, or as many as are left, but at least `needed`.
+
+        Raises ApiError if they are not left, or if that can't be checked.
+        """
 
         def reserve(windows: KeyWindows) -> int:
             return windows.limiter.grant_tokens(key, needed, wished)  # `hold` reserves them
@@ -214,6 +217,9 @@ class SharedLimits:
 
     async def _in_transaction(self, key: ApiKey, work: Callable[[KeyWindows], int]) -> int:
         """Do `work` in a transaction; it returns the tokens that this server holds in addition."""
+        if not self._is_confirming:  # a server whose keys have no limits needs no thread
+            self._is_confirming = True
+            repeat(self, SharedLimits.write_waiting, FLUSH_SECONDS)
         running = self._threads.submit(self._transact, key.name, work)
         try:
             amount, limiter = await asyncio.wrap_future(running)
@@ -296,19 +302,12 @@ def limits_in(server: PostgresServer) -> PostgresDatabase:
     return server.database("limits", MIGRATIONS, LimitsError)
 
 
-def meter_in(server: PostgresServer, days: int) -> Meter:
-    """Counts and limits the use of keys across the servers of a database.
-
-    Usage is kept for `days`.
-    """
-    store = UsageStore(usage_in(server), days)
-    limits = SharedLimits(limits_in(server), store, database_clock)
-    return Meter(store, limits)
+def limits_in_memory() -> SharedLimits:
+    """Limits that are forgotten at the end of the process."""
+    return SharedLimits(MemoryDatabase(MIGRATIONS), threads=1)
 
 
-def meter_in_files(usage_file: Path, limits_file: Path, days: int) -> Meter:
-    """As `meter_in` for the servers of one user on one machine, in two SQLite files."""
-    store = UsageStore(usage_file, days)
+def open_limits(usage_file: Path) -> DatabaseFile:
+    """What counts against the limits of keys, in a file beside that of their usage."""
     on_damage = partial(logger.error, "The file of limits was damaged (%s). The old file is %s")
-    database = DatabaseFile(limits_file, MIGRATIONS, on_damage, LimitsError)
-    return Meter(store, SharedLimits(database, store, threads=1))
+    return DatabaseFile(usage_file.with_name(LIMITS_NAME), MIGRATIONS, on_damage, LimitsError)

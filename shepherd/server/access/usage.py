@@ -37,22 +37,11 @@ MIGRATIONS = (
         completion_tokens BIGINT NOT NULL,
         PRIMARY KEY (day, key, model)
     );
-    CREATE TABLE charges (
-        key TEXT NOT NULL,
-        resource TEXT NOT NULL,
-        moment BIGINT NOT NULL,
-        amount BIGINT NOT NULL,
-        PRIMARY KEY (key, resource, moment)
-    );
     CREATE TABLE last_used (key TEXT PRIMARY KEY, moment BIGINT NOT NULL);
     """,
 )
 MAX_WAITING = 20_000
 """Writes that are kept while the database can't be used; the oldest are then lost."""
-
-CHARGE_SECONDS = 60
-"""Charges of the same time, rounded up to this, are one row."""
-DAY_SECONDS = 86_400
 
 
 class UsageError(errors.ShepherdError):
@@ -62,10 +51,6 @@ class UsageError(errors.ShepherdError):
 Write: TypeAlias = tuple[str, Values]
 """A statement with its values."""
 
-_CHARGE = (
-    "INSERT INTO charges VALUES (?, ?, ?, ?) ON CONFLICT (key, resource, moment) DO UPDATE "
-    "SET amount = charges.amount + excluded.amount"
-)
 _NOTE_USE = (
     "INSERT INTO last_used VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET "
     "moment = excluded.moment WHERE last_used.moment < excluded.moment"
@@ -97,46 +82,25 @@ def today() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
-class Charge(Struct, frozen=True):
-    """What counts against a limit of a key, at a Unix time."""
-
-    key: str
-    resource: str
-    moment: int
-    amount: int
-
-
 class UsageStore:
     """The usage in a database, or in the file at a path.
 
-    Rows older than `days` are deleted at the start. Writing happens in a thread. It never fails or
-    delays a request: a failure is logged once, and the next write tries again.
+    Writing happens in a thread. It never fails or delays a request: a failure is logged once, and
+    the next write tries again.
     """
 
-    def __init__(self, place: Path | Database, days: int) -> None:
+    def __init__(self, place: Path | Database) -> None:
         self._database = open_usage(place) if isinstance(place, Path) else place
-        self._days = days
         self._thread = ThreadPoolExecutor(1, "usage")
         self._waiting: deque[Sequence[Write]] = deque(maxlen=MAX_WAITING)
         self._was_failure_logged = False
         closing = weakref.finalize(self, close_garbage, self._thread, self._database)
         closing.atexit = False  # at the exit the thread may still write
 
-    def load_charges(self, now: float) -> Sequence[Charge]:
-        """The charges of the last two days, of which windows drop the older one.
-
-        Raises UsageError.
-        """
-        work = partial(_recent_charges, now=now, days=self._days)
-        return self._thread.submit(self._database.run, work).result()
-
-    def charge(self, charge: Charge) -> None:
-        """Keep a charge, and that the key was used."""
-        if charge.amount:
-            # rounded up, so that a charge never stops to count before its time
-            moment = (charge.moment // CHARGE_SECONDS + 1) * CHARGE_SECONDS
-            values = charge.key, charge.resource, moment, charge.amount
-            self._later((_CHARGE, values), (_NOTE_USE, (charge.key, charge.moment)))
+    def delete_older(self, days: int) -> None:
+        """Forget what was used more than `days` ago."""
+        oldest = (datetime.now(UTC) - timedelta(days=days)).date().isoformat()
+        self._later(("DELETE FROM usage WHERE day < ?", (oldest,)))
 
     def note_use(self, key: str, moment: int) -> None:
         """Note that a key was used at a Unix time."""
@@ -198,16 +162,6 @@ def open_usage(path: Path) -> Database:
 def _execute(writes: Sequence[Write], rows: Rows) -> None:
     for statement, values in writes:
         rows.execute(statement, values)
-
-
-def _recent_charges(rows: Rows, now: float, days: int) -> list[Charge]:
-    """The charges of the last two days; older ones, and usage that is too old, are deleted."""
-    oldest_day = (datetime.fromtimestamp(now, UTC) - timedelta(days=days)).date().isoformat()
-    rows.execute("DELETE FROM usage WHERE day < ?", (oldest_day,))
-    oldest_charge = int(now) - 2 * DAY_SECONDS
-    rows.execute("DELETE FROM charges WHERE moment < ?", (oldest_charge,))
-    charges = rows.execute("SELECT key, resource, moment, amount FROM charges ORDER BY moment")
-    return [Charge(*row) for row in charges]
 
 
 def _read(rows: Rows, oldest: str, key: str | None) -> list[Usage]:

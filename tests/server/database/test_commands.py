@@ -10,9 +10,14 @@ from msgspec.structs import replace
 from shepherd.config.paths import Paths
 from shepherd.server.access.key import KeyLimits
 from shepherd.server.access.keys import KeyStore
-from shepherd.server.access.limits import Resource
-from shepherd.server.access.shared import SharedLimits, database_clock, keys_in, limits_in
-from shepherd.server.access.usage import Charge, Usage, UsageStore
+from shepherd.server.access.shared import (
+    SharedLimits,
+    database_clock,
+    keys_in,
+    limits_in,
+    open_limits,
+)
+from shepherd.server.access.usage import Usage, UsageStore
 from shepherd.server.errors import ApiError
 from shepherd.server.openai_responses.store import ResponseStore, StoredResponse, responses_in
 from shepherd.storage.postgres import PostgresServer
@@ -34,10 +39,12 @@ async def test_what_was_in_files_is_used_from_the_database(
     limits = KeyLimits(requests_per_day=5)
     secret = KeyStore(paths.keys_file).add("mine", lambda key: replace(key, limits=limits))
     day = time.strftime("%Y-%m-%d", time.gmtime())
-    usage = UsageStore(paths.usage_file, 9)
+    usage = UsageStore(paths.usage_file)
     usage.add(Usage(day, "mine", "m", prompt_tokens=7))
-    usage.charge(Charge("mine", Resource.REQUESTS, int(time.time()), 4))
     usage.flush()
+    counted = SharedLimits(open_limits(paths.usage_file), threads=1)
+    for _ in range(4):
+        await counted.count_request(KeyStore(paths.keys_file).get("mine"))
     body = {"id": "resp_1", "previous_response_id": None, "output": [{"id": "out", "x": "é\x00"}]}
     response = StoredResponse(body, [{"id": "in"}])
     await ResponseStore(paths.responses_file, 9, 1).save("mine", response)

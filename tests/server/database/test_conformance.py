@@ -63,7 +63,7 @@ def limited(**limits: int) -> ApiKey:
 
 
 def test_usage_is_added_up_by_all_stores(place: Place) -> None:
-    first, second = (UsageStore(place("usage", usage.MIGRATIONS), 9) for _ in range(2))
+    first, second = (UsageStore(place("usage", usage.MIGRATIONS)) for _ in range(2))
     day = datetime.now(UTC).date().isoformat()
     old = (datetime.now(UTC) - timedelta(days=5)).date().isoformat()
     for store in (first, second, first):
@@ -74,6 +74,8 @@ def test_usage_is_added_up_by_all_stores(place: Place) -> None:
         store.flush()
     assert first.read(2, "k").result() == [Usage(day, "k", "m", 3, 3 * 2**31, 0, 3)]
     assert [row.key for row in second.read(9).result()] == ["k", "l", "k"]
+    first.delete_older(4)
+    assert [row.key for row in first.read(9).result()] == ["k", "l"]
     first.note_use("k", 50)
     second.note_use("k", 40)
     first.flush()
