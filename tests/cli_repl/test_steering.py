@@ -11,6 +11,8 @@ from shepherd.errors import ShepherdError
 class Sent:
     """A `Steering` that refuses the text `bad`."""
 
+    can_steer = True
+
     def __init__(self) -> None:
         self.texts: list[str] = []
 

@@ -1,7 +1,6 @@
 """The interactive terminal on a shared conversation."""
 
 import asyncio
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -55,15 +54,14 @@ class _RemoteTerminal(Frontend):
 class RemoteRepl(_RemoteTerminal, Viewer):
     """A terminal on a server's conversation: it sends prompts and shows the turns of all clients.
 
-    It is also the `Steering` of its loop: the server can't give a message back.
+    A message that has joined a turn can't be taken back: the server does not return it.
     """
 
-    waiting: Sequence[str] = ()
+    can_steer = True
 
     def __init__(
         self, client: SharedSessionClient, config: Config, cwd: Path, paths: Paths
     ) -> None:
-        self.steering = self
         super().__init__(client, config, cwd, paths)
         self._remote = RemoteSession(client, self, self._approver)
         self._loop.table.extend(RemoteCommands(client, self._loop).commands())
@@ -97,10 +95,6 @@ class RemoteRepl(_RemoteTerminal, Viewer):
 
     def ended(self, *, mine: bool) -> None:
         self._renderer.end_turn()
-
-    def take_back(self) -> str | None:
-        """There is nothing to withdraw."""
-        return None
 
     async def answer(self, text: str) -> None:
         """Send a message, and wait for its answer."""

@@ -28,10 +28,11 @@ from shepherd.models import BUILTIN_NAME
 
 
 class Repl(Frontend):
-    """One conversation of this process on one terminal; it is also the `Steering` of its loop."""
+    """One conversation of this process on one terminal."""
+
+    can_steer = True
 
     def __init__(self, conversation: Conversation) -> None:
-        self.steering = self
         self._conversation = conversation
         settings = conversation.config.terminal
         self._status = Status(

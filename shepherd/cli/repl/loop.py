@@ -37,15 +37,13 @@ LIGHT_BACKGROUNDS = ("7", "15")
 """The numbers of light colours in COLORFGBG."""
 
 
-class Frontend(Protocol):
+class Frontend(Steering, Protocol):
     """What the inputs of a terminal are for; what it does not override does nothing.
 
-    `place` names this prompt in the error for an unknown command. Without `steering`, a message can
-    only wait while another one is answered.
+    `place` names this prompt in the error for an unknown command.
     """
 
     place: str = ""
-    steering: Steering | None = None
 
     async def answer(self, text: str) -> None:
         """Answer a message."""
@@ -88,7 +86,7 @@ class TerminalLoop(surface.Actions):
         )
         self._queue = WorkQueue(self._handle, self.renderer.interrupted, self._note_idle)
         self.waiting = WaitingMessages(
-            self._queue, frontend.steering, self.surface.restore, self.renderer.error
+            self._queue, frontend, self.surface.restore, self.renderer.error
         )
 
     async def run(self, *beside: Coroutine[Any, Any, None]) -> None:

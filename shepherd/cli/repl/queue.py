@@ -13,7 +13,7 @@ from shepherd.errors import ShepherdError
 
 
 class WorkQueue:
-    """Messages and commands in the order in which they were sent.
+    """Messages and commands, here called texts, in the order in which they were sent.
 
     `handle` runs one; `interrupted` is called if it was stopped, `idle` when the queue is empty.
     """
@@ -41,12 +41,13 @@ class WorkQueue:
 
     def add(self, text: str) -> None:
         """Put `text` at the end, or before the texts that `hold` keeps back; these follow it."""
+        # what the user sends next is meant to be done first
         self.waiting.insert(0 if self._is_held else len(self.waiting), text)
         self._is_held = False
         self._arrived.set()
 
     def hold(self, texts: list[str]) -> None:
-        """Keep `texts` until the next one is added."""
+        """Keep `texts` until the next one is added: after a stop, nothing runs by itself."""
         self.waiting += texts
         self._is_held = bool(self.waiting)
 
@@ -69,7 +70,7 @@ class WorkQueue:
         while True:
             while self.waiting and not self._is_held:
                 await self._run_one(self.waiting.pop(0))
-            self._arrived.clear()
+            self._arrived.clear()  # before `idle`, which may add a text
             self._idle()
             await self._arrived.wait()
 
@@ -96,32 +97,33 @@ WHILE_WAITING = "  Up takes the last message back. Tab sends the first one now."
 
 
 class Steering(Protocol):
-    """Messages for the running turn."""
+    """Messages for the running turn; without `can_steer`, none can join it."""
+
+    can_steer: bool = False
 
     @property
     def waiting(self) -> Sequence[str]:
-        """The messages that have not joined the turn."""
-        ...
+        """The messages that have not joined the turn, as far as they can be withdrawn."""
+        return ()
 
     async def send(self, text: str) -> None:
         """Let a message join the running turn; raises ShepherdError if it can't be sent."""
 
     def take_back(self) -> str | None:
         """Withdraw the last message that has not joined; None if there is none."""
-        ...
+        return None
 
 
 class WaitingMessages:
     """The messages in the queue of a terminal, and those for the running turn.
 
-    `restore` puts a text back into the prompt, and `report` shows an error. Without `steering`,
-    a message can only wait.
+    `restore` puts a text back into the prompt, and `report` shows an error.
     """
 
     def __init__(
         self,
         queue: WorkQueue,
-        steering: Steering | None,
+        steering: Steering,
         restore: Callable[[str], None],
         report: Callable[[str], None],
     ) -> None:
@@ -130,11 +132,12 @@ class WaitingMessages:
         self._restore = restore
         self._report = report
         self._sending: set[asyncio.Task[None]] = set()
+        """The tasks that send a message, kept because asyncio does not keep them."""
 
     @property
     def is_empty(self) -> bool:
         """Whether no message waits."""
-        return not (self._queue.waiting or (self._steering and self._steering.waiting))
+        return not (self._queue.waiting or self._steering.waiting)
 
     def steer(self, text: str) -> None:
         """Send `text`, or the first waiting message, into the running turn.
@@ -146,10 +149,10 @@ class WaitingMessages:
         if not text.strip():
             return
         is_command = text.lstrip().startswith(("/", "!"))
-        if self._steering is None or not self._queue.busy or is_command:
+        if not self._steering.can_steer or not self._queue.busy or is_command:
             self._queue.add(text)
             return
-        task = asyncio.ensure_future(self._send(self._steering, text))
+        task = asyncio.ensure_future(self._send(text))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
@@ -157,7 +160,7 @@ class WaitingMessages:
         """Put the last waiting message back into the prompt."""
         if self._queue.waiting:
             self._restore(self._queue.waiting.pop())
-        elif self._steering and (text := self._steering.take_back()) is not None:
+        elif (text := self._steering.take_back()) is not None:
             self._restore(text)
 
     def collect(self) -> None:
@@ -167,28 +170,27 @@ class WaitingMessages:
     def take_steering(self) -> list[str]:
         """Withdraw the messages for the running turn."""
         texts: list[str] = []
-        while self._steering and (text := self._steering.take_back()) is not None:
+        while (text := self._steering.take_back()) is not None:  # the last one is first
             texts.insert(0, text)
         return texts
 
     def pieces(self, *, has_typed: bool) -> list[Piece]:
         """The waiting messages, and the keys for them; those to send a text if there is one."""
-        steering = self._steering.waiting if self._steering else ()
-        labels = [("next step", text) for text in steering]
+        labels = [("next step", text) for text in self._steering.waiting]
         labels += [("waiting", text) for text in self._queue.waiting]
         lines = [f"  {label}: {one_line(redact(text), MAX_SHOWN)}" for label, text in labels]
-        if self._steering and self._queue.busy and has_typed:
+        if self._steering.can_steer and self._queue.busy and has_typed:
             lines.append(WHILE_TYPING)
-        elif self._steering and self._queue.waiting:
+        elif self._steering.can_steer and self._queue.waiting:
             lines.append(WHILE_WAITING)
         return [Piece(Text(line, style="quiet")) for line in lines]
 
-    async def _send(self, steering: Steering, text: str) -> None:
+    async def _send(self, text: str) -> None:
         """Send a text into the turn; one that is refused goes back into the prompt."""
         try:
-            await steering.send(text)
+            await self._steering.send(text)
         except ShepherdError as error:
             self._report(str(error))
             self._restore(text)
-        if not self._queue.busy:  # the turn has ended meanwhile
+        if not self._queue.busy:  # the turn has ended meanwhile, and nothing else collects it
             self.collect()
