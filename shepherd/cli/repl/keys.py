@@ -6,24 +6,16 @@ import termios
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from functools import partial
 
+from prompt_toolkit import filters
 from prompt_toolkit.application import get_app
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.filters import (
-    Condition,
-    FilterOrBool,
-    emacs_mode,
-    has_completions,
-    is_searching,
-)
 from prompt_toolkit.input import Input
 from prompt_toolkit.input.typeahead import store_typeahead
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
 
-from shepherd.cli.approval.pager import Pager
 from shepherd.cli.render.surface import Actions
 from shepherd.cli.repl.completion import choose_command, chose_file
 from shepherd.cli.repl.prompt import Prompt
@@ -34,7 +26,7 @@ _AS_TYPED: dict[str, KeyPress] = {
 }
 """Enter and Ctrl+D, as Linux reports them in its own line editing."""
 
-NO_MENU = ~has_completions & ~is_searching
+NO_MENU = ~filters.has_completions & ~filters.is_searching
 """Neither a menu nor the search in the history has the keys."""
 
 TWICE_SECONDS = 1.0
@@ -46,7 +38,7 @@ _WITHOUT_BRACKETED_PASTE = ("linux", "vt", "ansi", "cons25", "eterm", "screen")
 @contextmanager
 def reading_keys(source: Input) -> Generator[None]:
     """Switches the terminal to keys in this context; lines that were typed before come first."""
-    edits_lines = _edits_lines(source)
+    edits_lines = _edits_lines(source)  # asked before `raw_mode` changes it
     with source.raw_mode():
         typed_before: list[KeyPress] = []
         while edits_lines and not source.closed and input_waiting(source):
@@ -85,24 +77,24 @@ def prompt_keys(prompt: Prompt, actions: Actions) -> KeyBindings:
     While the model works, Tab sends into the running turn, and Up takes a waiting message back.
     """
     keys = KeyBindings()
-    can_steer = Condition(lambda: actions.busy and not completes_path(prompt.buffer))
-    can_take = Condition(  # in a lower row, Up goes to the row above
+    can_steer = filters.Condition(lambda: actions.busy and not completes_path(prompt.buffer))
+    can_take_back = filters.Condition(  # in a lower row, Up goes to the row above
         lambda: actions.has_waiting and prompt.buffer.document.cursor_position_row == 0
     )
 
     @keys.add("tab", filter=NO_MENU & can_steer)
     def _(event: KeyPressEvent) -> None:
-        if prompt.is_bursting and more_follows(event):
+        if prompt.is_bursting and more_follows(event):  # a paste that the terminal does not mark
             event.current_buffer.insert_text("\t")
         else:
             actions.steer(prompt.take())
 
-    bind(keys, "up", actions.take_back, when=NO_MENU & can_take)
+    bind(keys, "up", actions.take_back, when=NO_MENU & can_take_back)
 
     @keys.add("enter")
     def _(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
-        if prompt.is_bursting and more_follows(event):  # a paste that the terminal does not mark
+        if prompt.is_bursting and more_follows(event):  # a paste, as above
             buffer.insert_text("\n")
         elif buffer.document.text_before_cursor.endswith("\\"):
             buffer.delete_before_cursor()
@@ -110,7 +102,7 @@ def prompt_keys(prompt: Prompt, actions: Actions) -> KeyBindings:
         elif chose_file(buffer):  # Enter accepts it; a second one sends
             buffer.complete_state = None
         else:
-            choose_command(buffer)
+            choose_command(buffer)  # the marked one instead of its beginning
             actions.submit(prompt.take())
 
     _bind_pastes(keys, prompt)
@@ -125,7 +117,7 @@ def prompt_keys(prompt: Prompt, actions: Actions) -> KeyBindings:
 
 def _bind_pastes(keys: KeyBindings, prompt: Prompt) -> None:
     """Add the keys of pastes, and Tab in the menu."""
-    folded = Condition(lambda: prompt.is_after_fold)
+    folded = filters.Condition(lambda: prompt.is_after_fold)
 
     @keys.add(Keys.BracketedPaste)
     def _(event: KeyPressEvent) -> None:
@@ -134,52 +126,17 @@ def _bind_pastes(keys: KeyBindings, prompt: Prompt) -> None:
     bind(keys, "tab", prompt.unfold, when=folded)
     bind(keys, "backspace", prompt.delete_fold, when=folded)
 
-    @keys.add("tab", filter=has_completions)
+    @keys.add("tab", filter=filters.has_completions)
     def _(event: KeyPressEvent) -> None:
         if not choose_command(event.current_buffer):
             event.current_buffer.complete_next()
 
 
-class Escape:
-    """The key Esc: it closes the completions or stops the work; twice, it goes back."""
-
-    def __init__(self, prompt: Prompt, actions: Actions, is_asking: Callable[[], bool]) -> None:
-        self._prompt = prompt
-        self._actions = actions
-        self._is_asking = is_asking
-        self._pressed_at = -TWICE_SECONDS
-        """The time of a press that may be the first of two."""
-
-    def is_idle(self) -> bool:
-        """Whether there is neither work, nor a question, nor text."""
-        return not (self._prompt.text or self._is_asking() or self._actions.busy)
-
-    def press(self) -> None:
-        """Handle one press."""
-        now = time.monotonic()
-        is_second = now - self._pressed_at < TWICE_SECONDS
-        self._pressed_at = -TWICE_SECONDS  # a press with an effect is not the first of two
-        if self._prompt.buffer.complete_state is not None:
-            self._prompt.buffer.complete_state = None
-        elif self._actions.busy:
-            self._actions.stop()
-        elif self.is_idle() and is_second:
-            self._actions.rewind()
-        elif self.is_idle():
-            self._pressed_at = now
-
-
 def global_keys(prompt: Prompt, actions: Actions, is_asking: Callable[[], bool]) -> KeyBindings:
-    """Keys that work everywhere: Ctrl+C, Esc, Ctrl+D, Ctrl+Z and Shift+Tab.
-
-    Esc twice in an empty prompt goes back to an earlier message.
-    """
+    """Keys that work everywhere: Ctrl+C, Esc, Ctrl+D, Ctrl+Z and Shift+Tab."""
     keys = KeyBindings()
-    busy = Condition(lambda: actions.busy)
-    escape = Escape(prompt, actions, is_asking)
-    alone = Condition(lambda: not get_app().key_processor.input_queue)  # not Alt+key
 
-    @keys.add("c-c", filter=~is_searching)
+    @keys.add("c-c", filter=~filters.is_searching)
     @keys.add("<sigint>")
     def _(_event: KeyPressEvent) -> None:
         if prompt.text and not is_asking():
@@ -187,29 +144,45 @@ def global_keys(prompt: Prompt, actions: Actions, is_asking: Callable[[], bool])
         else:
             actions.stop()
 
-    # in vi's mode, Esc leaves the insertion unless there is something to stop
-    can_press = alone & ~is_searching & (busy | has_completions | emacs_mode)
-    bind(keys, "escape", escape.press, when=can_press)
-    # two presses that arrive together
-    bind(keys, ("escape", "escape"), actions.rewind, when=Condition(escape.is_idle) & ~is_searching)
-    bind(keys, "s-tab", actions.turn_mode, when=NO_MENU & ~Condition(is_asking))
+    _bind_escape(keys, prompt, actions, is_asking)
+    bind(keys, "s-tab", actions.turn_mode, when=NO_MENU & ~filters.Condition(is_asking))
     bind(keys, "c-z", lambda: get_app().suspend_to_background())
-    bind(keys, "c-d", actions.leave, when=Condition(lambda: not prompt.text))
+    bind(keys, "c-d", actions.leave, when=filters.Condition(lambda: not prompt.text))
     return keys
 
 
-def leave_prompt_keys(
-    keys: KeyBindings,
-    is_beside_question: Callable[[], bool],
-    move: Callable[[int], None],
-    page: Callable[[Callable[[Pager], None]], None],
+def _bind_escape(
+    keys: KeyBindings, prompt: Prompt, actions: Actions, is_asking: Callable[[], bool]
 ) -> None:
-    """Add the keys that lead from the prompt back to a question, if there is one."""
-    can_return = NO_MENU & Condition(is_beside_question)
-    for key, step in {"up": -1, "down": 1, "tab": 1, "s-tab": -1}.items():
-        bind(keys, key, partial(move, step), when=can_return)
-    for key, turn in {"pageup": Pager.back, "pagedown": Pager.forward}.items():
-        bind(keys, key, partial(page, turn), when=can_return)
+    """Add Esc: it closes the completions or stops the work; twice, it goes back to a message."""
+    first_pressed_at = -TWICE_SECONDS
+
+    def is_idle() -> bool:
+        return not (prompt.text or is_asking() or actions.busy)
+
+    def press() -> None:
+        nonlocal first_pressed_at
+        now = time.monotonic()
+        is_second = now - first_pressed_at < TWICE_SECONDS
+        first_pressed_at = -TWICE_SECONDS  # a press with an effect is not the first of two
+        if prompt.buffer.complete_state is not None:
+            prompt.buffer.complete_state = None
+        elif actions.busy:
+            actions.stop()
+        elif is_idle() and is_second:
+            actions.rewind()
+        elif is_idle():
+            first_pressed_at = now
+
+    # a key that follows at once makes it Alt+key
+    is_alone = filters.Condition(lambda: not get_app().key_processor.input_queue)
+    # in vi's mode, Esc leaves the insertion unless there is something to stop
+    busy = filters.Condition(lambda: actions.busy)
+    has_effect = busy | filters.has_completions | filters.emacs_mode
+    bind(keys, "escape", press, when=is_alone & ~filters.is_searching & has_effect)
+    # two presses that arrive together
+    both_arrived = filters.Condition(is_idle) & ~filters.is_searching
+    bind(keys, ("escape", "escape"), actions.rewind, when=both_arrived)
 
 
 def bind(
@@ -217,7 +190,7 @@ def bind(
     key: str | tuple[str, ...],
     action: Callable[[], None],
     *,
-    when: FilterOrBool = True,
+    when: filters.FilterOrBool = True,
 ) -> None:
     """Bind `key`, or several in a row, to `action`, before any other binding."""
 
@@ -227,7 +200,7 @@ def bind(
 
 
 def completes_path(buffer: Buffer) -> bool:
-    """Whether Tab may be meant for the completion of a path or a command."""
+    """Whether Tab may be meant for the completion of a command or a path, `/he` or `see @src`."""
     return buffer.text.startswith("/") or "@" in buffer.document.get_word_before_cursor(WORD=True)
 
 

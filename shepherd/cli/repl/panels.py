@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from prompt_toolkit.application import Application
+from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import ANSI, to_formatted_text
 from prompt_toolkit.formatted_text.utils import split_lines
 from prompt_toolkit.key_binding import KeyBindings, KeyBindingsBase, KeyPressEvent
@@ -17,7 +18,7 @@ from shepherd.cli.approval.dialog import SENT, Dialog, Frame, lay_out, preferred
 from shepherd.cli.approval.pager import Gutter, Pager, Row, fold
 from shepherd.cli.approval.question import Answer, Question, fact, text_lines
 from shepherd.cli.render.tool_view import FullResult
-from shepherd.cli.repl.keys import bind, input_waiting, more_follows
+from shepherd.cli.repl.keys import NO_MENU, bind, input_waiting, more_follows
 from shepherd.cli.repl.prompt import Prompt
 from shepherd.cli.terminal.paint import UNICODE, Painter, Piece
 
@@ -66,8 +67,8 @@ class _Panel(UIControl):
         get_line_prefix: GetLinePrefixCallable | None,
     ) -> int:
         """The rows that the panel wants, as prompt-toolkit asks for them."""
-        rows = self._app().output.get_size().rows - self.rows_around
-        return self.needed_rows(width, min(max_available_height, rows))
+        free_rows = self._app().output.get_size().rows - self.rows_around
+        return self.needed_rows(width, min(max_available_height, free_rows))
 
     def create_content(self, width: int, height: int) -> UIContent:
         """The rows as prompt-toolkit takes them, which reads the sequences that Rich writes."""
@@ -78,6 +79,10 @@ class _Panel(UIControl):
 
     def _focus(self, window: Window) -> None:
         self._app().layout.focus(window)
+
+
+_STEPS = {"up": -1, "s-tab": -1, "down": 1, "tab": 1}
+"""Keys that mark another line."""
 
 
 class QuestionPanel(_Panel):
@@ -120,17 +125,25 @@ class QuestionPanel(_Panel):
             self._app().invalidate()
 
     def before_drawing(self, _app: Application[None]) -> None:
-        """Return to the question once the text in the prompt was sent."""
-        if self._dialog and self.is_beside_prompt() and not self._prompt.text:
+        """Return the keys to the question once the text in the prompt was sent."""
+        if self._dialog and self._is_beside_prompt() and not self._prompt.text:
             self._focus(self.window)
             self._dialog.disturb(SENT)
 
-    def is_beside_prompt(self) -> bool:
+    def bind_return_keys(self, keys: KeyBindings) -> None:
+        """Add the keys that lead from the prompt back to a question, if there is one."""
+        can_return = NO_MENU & Condition(self._is_beside_prompt)
+        for key, step in _STEPS.items():
+            bind(keys, key, partial(self._move, step), when=can_return)
+        for key, turn in {"pageup": Pager.back, "pagedown": Pager.forward}.items():
+            bind(keys, key, partial(self._page, turn), when=can_return)
+
+    def _is_beside_prompt(self) -> bool:
         """Whether there is a question while the prompt has the keys."""
         return self.is_open and not self._app().layout.has_focus(self.window)
 
-    def move(self, step: int) -> None:
-        """Return to the question, with the next or the previous line marked; 0 for the same."""
+    def _move(self, step: int) -> None:
+        """Return to the question, with the next or the previous line marked."""
         self._focus(self.window)
         self._act(lambda dialog: dialog.move(step))
 
@@ -140,11 +153,11 @@ class QuestionPanel(_Panel):
         if dialog is None:
             return
         if not dialog.is_visible:  # it is now drawn for the first time
-            _take_waiting_keys(self._app())
+            _take_waiting_keys(self._app())  # before it counts as visible
         dialog.note_drawn(end=self._frame.end, legible=self._frame.legible)
 
-    def page(self, turn: Callable[[Pager], None]) -> None:
-        """Show another part of the text."""
+    def _page(self, turn: Callable[[Pager], None]) -> None:
+        """Return to the question, with another part of its text."""
         self._focus(self.window)
         self._act(lambda dialog: dialog.page(turn))
 
@@ -163,8 +176,8 @@ class QuestionPanel(_Panel):
     def _bindings(self) -> KeyBindings:
         """Keys that move and page; Enter chooses, and any other text may be typing."""
         keys = KeyBindings()
-        for key, step in {"up": -1, "s-tab": -1, "down": 1, "tab": 1}.items():
-            bind(keys, key, partial(self.move, step))
+        for key, step in _STEPS.items():
+            bind(keys, key, partial(self._move, step))
         turns = {
             "pageup": Pager.back,
             "left": Pager.back,
@@ -174,7 +187,7 @@ class QuestionPanel(_Panel):
             "end": Pager.end,
         }
         for key, turn in turns.items():
-            bind(keys, key, partial(self.page, turn))
+            bind(keys, key, partial(self._page, turn))
 
         @keys.add("enter")
         def _(_event: KeyPressEvent) -> None:
@@ -188,14 +201,16 @@ class QuestionPanel(_Panel):
         @keys.add(Keys.Any)
         def _(event: KeyPressEvent) -> None:
             if event.data.isprintable():
-                burst = more_follows(event)
-                self._act(
-                    lambda dialog: self._put_into_prompt(dialog.type(event.data, burst=burst))
-                )
-            else:
+                self._type(event.data, burst=more_follows(event))
+            else:  # a key such as F5
                 self._act(Dialog.disturb)
 
         return keys
+
+    def _type(self, character: str, *, burst: bool) -> None:
+        """Handle a character; if it is typing, it and what was typed before go to the prompt."""
+        if self._dialog is not None:
+            self._put_into_prompt(self._dialog.type(character, burst=burst))
 
     def _act(self, action: Callable[[Dialog], None]) -> None:
         """Do what a key means, and return the answer if that was one."""
@@ -207,7 +222,7 @@ class QuestionPanel(_Panel):
     def _settle(self) -> None:
         """Return the answer, or check again once the delay of a choice is over."""
         dialog, answer = self._dialog, self._answer
-        if dialog is None or answer is None or answer.done():
+        if dialog is None or answer is None or answer.done():  # done: `ask` has not gone on yet
             return
         if dialog.answer is not None:
             answer.set_result(dialog.answer)
@@ -218,7 +233,7 @@ class QuestionPanel(_Panel):
 
     def _carry_out(self, dialog: Dialog) -> None:
         """Make the choice of `dialog` the answer, unless a key has come meanwhile."""
-        if dialog is not self._dialog:  # it is answered already
+        if dialog is not self._dialog:  # it is closed already
             return
         if input_waiting(self._app().input):  # a key that withdraws it, not read yet
             asyncio.get_running_loop().call_later(ESCAPE_SECONDS, self._carry_out, dialog)
@@ -295,7 +310,7 @@ class ResultPanel(_Panel):
         """Draw a page, and below it the place and the keys."""
         if self._pager is None:
             return []
-        rows = self._pager.rows(width, max(1, height - 1))
+        rows = self._pager.rows(width, max(1, height - 1))  # one row is for the place
         number = f"result {self._index + 1} of {len(self._listed)}"
         place = f"  {number}, {self._pager.position()} ({RESULT_KEYS})"
         first_row, *_ = fold([(place, "warn")], width)

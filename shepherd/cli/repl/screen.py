@@ -15,7 +15,7 @@ from prompt_toolkit.layout.processors import ConditionalProcessor, PasswordProce
 from shepherd.cli.approval.question import Answer, Question
 from shepherd.cli.render.surface import Actions, Surface
 from shepherd.cli.repl import terminal
-from shepherd.cli.repl.keys import bind, global_keys, leave_prompt_keys, prompt_keys, reading_keys
+from shepherd.cli.repl.keys import bind, global_keys, prompt_keys, reading_keys
 from shepherd.cli.repl.panels import ESCAPE_SECONDS, QuestionPanel, ResultPanel
 from shepherd.cli.repl.prompt import Prompt
 from shepherd.cli.repl.scrollback import InkWriter
@@ -64,7 +64,7 @@ class Screen(Surface):
         for key, has_focus in ((terminal.FOCUS_IN, True), (terminal.FOCUS_OUT, False)):
             bind(keys, key, partial(self._note_focus, has_focus=has_focus))
         bind(keys, "c-o", self.reader.toggle, when=~Condition(self._is_asking) & ~is_searching)
-        leave_prompt_keys(keys, self._panel.is_beside_prompt, self._panel.move, self._panel.page)
+        self._panel.bind_return_keys(keys)
         self.app = terminal.ResizingApplication(
             layout=layout.Layout(self._root(), focused_element=self._prompt_window),
             key_bindings=keys,
