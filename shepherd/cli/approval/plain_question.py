@@ -32,7 +32,7 @@ class Lines(Protocol):
 
     target: TextIO
 
-    def show(self, text: str) -> None:
+    def write(self, text: str) -> None:
         """Print."""
 
     async def read(self, label: str) -> str | None:
@@ -51,13 +51,13 @@ async def ask_in_lines(question: Question, lines: Lines) -> Answer:
     """
     columns, _ = _size(lines.target)
     for row in fold([(question.heading, "")], columns):
-        lines.show(f"{row_text(row)}\n")
+        lines.write(f"{row_text(row)}\n")
     for page, position in _pages(question, lines.target):
-        lines.show(f"{page}\n")
+        lines.write(f"{page}\n")
         is_last = not position
         if not is_last and not await _goes_on(position, lines):
             return Answer.NO  # it was not read to its end
-    lines.show("\n".join([*_entries(question, lines.target), ""]))
+    lines.write("\n".join([*_entries(question, lines.target), ""]))
     await lines.forget_typed()  # what was typed for a page must not answer the question
     return await _answer(question, lines)
 
@@ -70,7 +70,7 @@ async def _goes_on(position: str, lines: Lines) -> bool:
             return False
         if not line.strip():
             return True
-        lines.show("Nothing was approved: more follows.\n")
+        lines.write("Nothing was approved: more follows.\n")
 
 
 async def _answer(question: Question, lines: Lines) -> Answer:
@@ -85,7 +85,7 @@ async def _answer(question: Question, lines: Lines) -> Answer:
         answer = answers.get(line.strip().lower())
         if answer is not None:
             return answer
-        lines.show(f"Nothing was approved. The answers are the words {', '.join(words)}.\n")
+        lines.write(f"Nothing was approved. The answers are the words {', '.join(words)}.\n")
 
 
 def _pages(question: Question, target: TextIO) -> Iterator[tuple[str, str]]:
@@ -162,12 +162,12 @@ class _TerminalLines:
     def __init__(self) -> None:
         self.target: TextIO = sys.stderr
 
-    def show(self, text: str) -> None:
+    def write(self, text: str) -> None:
         self.target.write(text)
         self.target.flush()
 
     async def read(self, label: str) -> str | None:
-        self.show(label)
+        self.write(label)
         return await _terminal_line()
 
     async def forget_typed(self) -> None:

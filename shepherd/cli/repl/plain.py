@@ -19,7 +19,10 @@ WIDTH = 100
 
 
 class PlainSurface(Surface):
-    """Plain text: it redraws nothing and sends no escape sequence."""
+    """Plain text: it redraws nothing and sends no escape sequence.
+
+    It is also what `ask_in_lines` reads from and writes to.
+    """
 
     def __init__(
         self,
@@ -30,14 +33,16 @@ class PlainSurface(Surface):
     ) -> None:
         self.painter = painter
         self._rows = RowWriter(painter)
-        self.actions = actions
+        self._actions = actions
         self._source = source or sys.stdin
         self.target = target or sys.stdout
         self.echoes = self.target.isatty()
         self.has_live_area = False
-        self._answers: asyncio.Queue[str] | None = None
-        """Gets the lines while a question waits; otherwise they are messages."""
-        self.at_end = False
+        self._is_asking = False
+        """Whether a question waits: then lines are answers, otherwise messages."""
+        self._answers = asyncio.Queue[str | None]()
+        """The lines that a question has not read; None stands for the end of the input."""
+        self._at_end = False
         """Whether the input has ended."""
         self._has_left: asyncio.Event = asyncio.Event()
 
@@ -47,23 +52,23 @@ class PlainSurface(Surface):
 
     async def ask(self, question: Question) -> Answer:
         """Print the question, in pages on a terminal, and wait for one of its words."""
-        with self._taking_answers() as answers:
-            return await ask_in_lines(question, _Answers(self, answers))
+        with self._taking_answers():
+            return await ask_in_lines(question, self)
 
     async def ask_text(self, label: str) -> str:
-        """Wait for a line."""
-        with self._taking_answers() as answers:
-            return await self.next_line(answers, label)
+        """Wait for a line; it is empty at the end of the input."""
+        with self._taking_answers():
+            return await self.read(label) or ""
 
     async def ask_secret(self, label: str) -> str:
         """Wait for a line; a terminal does not show it."""
         with _no_echo(self._source):
             answer = await self.ask_text(label)
-        self.write("\n")
+        self.write("\n")  # the one that was typed was not shown either
         return answer
 
     def hint(self, text: str) -> None:
-        """Print it."""
+        """Print it; there is none to remove."""
         if text:
             self.write(f"({text})\n")
 
@@ -88,7 +93,7 @@ class PlainSurface(Surface):
                 loop.call_soon_threadsafe(self._note_end)
 
         threading.Thread(target=read, daemon=True, name="shepherd-stdin").start()
-        loop.add_signal_handler(signal.SIGINT, self.actions.stop)
+        loop.add_signal_handler(signal.SIGINT, self._actions.stop)
         try:
             await self._has_left.wait()
         finally:
@@ -100,65 +105,52 @@ class PlainSurface(Surface):
 
     def _take_line(self, line: str) -> None:
         """Give a line to the question that waits, or send it as a message."""
-        if self._answers is not None:
+        if self._is_asking:
             self._answers.put_nowait(line)
         else:
-            self.actions.submit(line)
+            self._actions.submit(line)
 
     def _note_end(self) -> None:
         """Leave after the last line of the input, once all messages are answered."""
-        self.at_end = True
-        if self._answers is not None:
-            self._answers.put_nowait("")  # wakes a question
-        self.actions.submit("/exit")
+        self._at_end = True
+        if self._is_asking:
+            self._answers.put_nowait(None)
+        self._actions.submit("/exit")
 
-    async def next_line(self, answers: asyncio.Queue[str], label: str) -> str:
-        """Print `label`, wait for a line; "" at the end of the input."""
+    async def read(self, label: str) -> str | None:
+        """Print `label` and wait for an answer; None at the end of the input."""
         self.write(label)
-        if self.at_end and answers.empty():
-            return ""
-        return (await answers.get()).strip()
+        if self._at_end and self._answers.empty():
+            return None
+        line = await self._answers.get()
+        return None if line is None else line.strip()
+
+    async def forget_typed(self) -> None:
+        """Send the lines as messages that were typed before now, except those of a program."""
+        if self.echoes:  # without a terminal, a program writes its answers in advance
+            await asyncio.sleep(QUIET_SECONDS)
+            self._send_unread()
 
     @contextmanager
-    def _taking_answers(self) -> Generator[asyncio.Queue[str]]:
-        """Treats lines as answers in this context; those typed too early become messages."""
-        answers = self._answers = asyncio.Queue[str]()
+    def _taking_answers(self) -> Generator[None]:
+        """Treats lines as answers in this context; those that no question reads are messages."""
+        self._is_asking = True
         try:
-            yield answers
+            yield
         finally:
-            self._answers = None
-            while not answers.empty():
-                self.actions.submit(answers.get_nowait())
+            self._is_asking = False
+            self._send_unread()
+
+    def _send_unread(self) -> None:
+        """Send the lines that no question has read as messages; "" for the end sends none."""
+        while not self._answers.empty():
+            self._actions.submit(self._answers.get_nowait() or "")
 
     def write(self, text: str) -> None:
         """Print text, with question marks for characters that the encoding lacks."""
         encoding = self.target.encoding or "utf-8"
         self.target.write(text.encode(encoding, "replace").decode(encoding))
         self.target.flush()
-
-
-class _Answers:
-    """The lines that answer a question."""
-
-    def __init__(self, surface: PlainSurface, answers: asyncio.Queue[str]) -> None:
-        self.target = surface.target
-        self._surface = surface
-        self._answers = answers
-
-    def show(self, text: str) -> None:
-        self._surface.write(text)
-
-    async def read(self, label: str) -> str | None:
-        line = await self._surface.next_line(self._answers, label)
-        is_end = not line and self._surface.at_end and self._answers.empty()
-        return None if is_end else line
-
-    async def forget_typed(self) -> None:
-        if not self._surface.echoes:  # a program writes its answers in advance
-            return
-        await asyncio.sleep(QUIET_SECONDS)
-        while not self._answers.empty():
-            self._surface.actions.submit(self._answers.get_nowait())
 
 
 @contextmanager
