@@ -1,9 +1,9 @@
 """The commands of the terminal: those of the conversation, and its own."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable
-from shepherd.cli.repl.commands.model import ModelCommands, ProviderCommands
+from shepherd.cli.repl.commands.model import ModelCommands
 from shepherd.cli.repl.commands.pickers import Pickers
 from shepherd.cli.repl.commands.session import SessionCommands, ViewCommands
 from shepherd.cli.terminal.sanitize import one_line
@@ -23,20 +23,16 @@ _IN_ORDER = (
 
 def fill_table(table: CommandTable, context: CommandContext) -> None:
     """Put all commands into `table`, in the order of the help."""
-    in_order = sorted(_commands(table, context), key=lambda c: _IN_ORDER.index(c.name))
-    table.extend(in_order)
+    own = [
+        *Pickers(context).commands(),
+        *ViewCommands(context, table).commands(),
+        *ModelCommands(context).commands(),
+        *SessionCommands(context).commands(),
+        Command(INIT, f"[{IMPROVE}]", INIT_SUMMARY, _sent, lambda: (IMPROVE,), is_message=True),
+    ]
+    table.extend(sorted(own, key=lambda command: _IN_ORDER.index(command.name)))
     _add_plugins(table, context)
     _add_custom_commands(table, context)
-
-
-def _commands(table: CommandTable, context: CommandContext) -> Iterator[Command[str]]:
-    """The commands of Shepherd itself, in any order."""
-    yield from Pickers(context).commands()
-    yield from ViewCommands(context, table).commands()
-    yield from ModelCommands(context).commands()
-    yield from ProviderCommands(context).commands()
-    yield from SessionCommands(context).commands()
-    yield Command(INIT, f"[{IMPROVE}]", INIT_SUMMARY, _sent, lambda: (IMPROVE,), is_message=True)
 
 
 def _add_plugins(table: CommandTable, context: CommandContext) -> None:
@@ -71,4 +67,4 @@ def message_command(name: str, hint: str, summary: str) -> Command[str]:
 
 
 async def _sent(argument: str) -> None:
-    """Nothing: the line is sent as a message."""
+    """Does nothing, as it is not called: the line is sent as a message."""

@@ -47,7 +47,7 @@ class CommandContext(Struct, frozen=True):
     async def show_use(self) -> None:
         """Count the tokens of the conversation again, for the status line."""
         backend = self.conversation.slot.loaded_backend
-        self.status.context_used = 0
+        self.status.context_used = 0  # what is shown until the count is known
         if backend is not None:  # otherwise the first turn counts, once the model is loaded
             await self.status.note_loaded(backend, self.conversation.session)
 
@@ -57,7 +57,7 @@ def show_lines(lines: Lines, renderer: Renderer, surface: Surface) -> None:
     ink: list[Ink] = [BLANK_LINE] if lines else []
     for kind, group in groupby(lines, type):  # rows that follow each other make one table
         if kind is Row:
-            rows = [line for line in group if isinstance(line, Row)]
+            rows = [line for line in group if isinstance(line, Row)]  # all; only for the types
             ink.append(Piece(_two_columns(rows)))
         elif kind is Diff:
             for diff in map(str, group):
@@ -89,9 +89,6 @@ class CommandTable:
     def __iter__(self) -> Iterator[Command[str]]:
         return iter(self._commands.values())
 
-    def __len__(self) -> int:
-        return len(self._commands)
-
     def extend(self, commands: Iterable[Command[str]]) -> None:
         """Add commands; raises ValueError if a name is taken."""
         for command in commands:
@@ -111,7 +108,7 @@ class CommandTable:
     def nearest(self, name: str) -> str:
         """The command most similar to `name`, or ""."""
         for command in self._commands:
-            if name and command.startswith(name):
+            if name and command.startswith(name):  # `""` begins every name
                 return command
         return nearest(name, self._commands, cutoff=0.5)
 
@@ -123,7 +120,7 @@ class CommandTable:
 
         def replaced(match: re.Match[str]) -> str:
             name = match["name"]
-            return f"`/{name} " if self.find(name) else match[0]
+            return f"`/{name} " if self.find(name) else match[0]  # a remote terminal lacks some
 
         return _SHELL_COMMAND.sub(replaced, text)
 

@@ -53,7 +53,7 @@ async def switch(
         return True
     finally:
         status.state = ""
-        status.model = conversation.slot.model_name
+        status.model = conversation.slot.model_name  # without success, that of the previous one
         renderer.activity.stop()
 
 
@@ -66,15 +66,35 @@ def _answering(context: CommandContext, backend: Backend) -> str:
     return f"{backend.info.id}{where}{instead}"
 
 
+OF_ONE = ("use", "set", "show", "test", "remove")
+COMMANDS = ("add", *OF_ONE)
+"""The commands of `shepherd provider`, with the same options."""
+_WORDS = (*COMMANDS, "list", "next")
+
+_SETTINGS = [
+    name.replace("_", "-") for name in Provider.model_fields if name not in ("name", "headers")
+]
+
+
 class ModelCommands(Struct, frozen=True):
-    """The command `/model`."""
+    """The commands `/model` and `/provider`."""
 
     context: CommandContext
 
     def commands(self) -> list[Command[str]]:
-        """The command."""
-        usage, summary = "[NAME]", "the model; with a name, switch to it"
-        return [Command("model", usage, summary, self._model, self._names)]
+        """Both."""
+        usage = f"[NAME|next|{'|'.join(COMMANDS)} …]"
+        summary = "where models come from; with a name, go on there"
+        return [
+            Command("model", "[NAME]", "the model; with a name, switch to it",
+                    self._model, self._names),
+            Command("provider", usage, summary, self._provider, self._choices, by_words=True),
+        ]  # fmt: skip
+
+    @property
+    def _current(self) -> str:
+        """The provider of the model that answers."""
+        return self.context.conversation.slot.provider or LOCAL
 
     def _names(self) -> list[str]:
         """The names that `/model` completes: the built-in model and the local files."""
@@ -98,43 +118,11 @@ class ModelCommands(Struct, frozen=True):
             Note(one_line(others + more, MAX_LINE)),
         ]
 
-
-def local_models(directory: Path) -> list[str]:
-    """Names of the models in `directory`, sorted."""
-    names = (str(model.path.relative_to(directory)) for model in models_in(directory))
-    return sorted(islice((name for name in names if name.isprintable()), MAX_LISTED))
-
-
-OF_ONE = ("use", "set", "show", "test", "remove")
-COMMANDS = ("add", *OF_ONE)
-"""The commands of `shepherd provider`, with the same options."""
-_WORDS = (*COMMANDS, "list", "next")
-
-_SETTINGS = [
-    name.replace("_", "-") for name in Provider.model_fields if name not in ("name", "headers")
-]
-
-
-class ProviderCommands(Struct, frozen=True):
-    """The command `/provider`."""
-
-    context: CommandContext
-
-    def commands(self) -> list[Command[str]]:
-        """The command."""
-        usage = f"[NAME|next|{'|'.join(COMMANDS)} …]"
-        summary = "where models come from; with a name, go on there"
-        return [Command("provider", usage, summary, self._provider, self._choices, by_words=True)]
-
-    @property
-    def _current(self) -> str:
-        return self.context.conversation.slot.provider
-
     def _choices(self) -> list[str]:
         """The choices that `/provider` completes."""
         try:
             stored = [provider.name for provider in self.context.conversation.providers.all()]
-        except ConfigError:
+        except ConfigError:  # while the user types is no time to report a broken file
             stored = []
         commands = (f"{command} {name}" for command in OF_ONE for name in stored)
         settings = (f"set {name} {key}" for name in stored for key in _SETTINGS)
@@ -143,7 +131,7 @@ class ProviderCommands(Struct, frozen=True):
     async def _provider(self, argument: str) -> Lines | None:
         """List providers, run a command of `shepherd provider`, or switch to `next` or a name."""
         try:
-            words = _words(argument)
+            words = _split(argument)
             if not words or words == ["list"]:
                 return await self._list()
             if words[0] in COMMANDS:
@@ -157,7 +145,7 @@ class ProviderCommands(Struct, frozen=True):
 
     async def _switch(self, selector: str) -> None:
         """Go on with a provider, NAME or NAME/MODEL."""
-        name = selector.partition("/")[0]
+        name, _, _model = selector.partition("/")
         names = [LOCAL, *(provider.name for provider in self.context.conversation.providers.all())]
         # a mistyped command, such as `lsit`, must not be reported as an unknown provider
         if name not in names and nearest(name, _WORDS) and not nearest(name, names):
@@ -180,9 +168,8 @@ class ProviderCommands(Struct, frozen=True):
         """The provider after the current one; the local model is the last of the cycle."""
         providers = self.context.conversation.providers.all()
         names = [*(provider.name for provider in providers), LOCAL]
-        current = self._current or LOCAL
         # the current one may be removed, or of the command line only: then the first is next
-        place = names.index(current) if current in names else -1
+        place = names.index(self._current) if self._current in names else -1
         return names[(place + 1) % len(names)]
 
     async def _list(self) -> Lines:
@@ -190,29 +177,36 @@ class ProviderCommands(Struct, frozen=True):
         conversation = self.context.conversation
         providers = conversation.providers.all()
         rows = await asyncio.to_thread(self._rows, providers)  # it may ask the keyring
-        rows.append((self._marked(LOCAL), f"llama.cpp   {conversation.config.model.name}"))
+        rows.append(self._row(LOCAL, f"llama.cpp   {conversation.config.model.name}"))
         hint = (
             "/provider NAME or next goes on there, with the same conversation."
             if providers
             else f"Add one: /provider {ADD_OPTIONS}"
         )
-        return [*(Row(name, one_line(text, 400)) for name, text in rows), Note(hint)]
+        return [*rows, Note(hint)]
 
-    def _rows(self, providers: list[Provider]) -> list[tuple[str, str]]:
+    def _rows(self, providers: list[Provider]) -> list[Row]:
         """A line for each provider; below the current one, the states of what it forwards to."""
         conversation = self.context.conversation
         backend = conversation.slot.loaded_backend
-        rows: list[tuple[str, str]] = []
+        rows: list[Row] = []
         for provider in providers:
-            rows.append((self._marked(provider.name), summary(provider, conversation.providers)))
+            rows.append(self._row(provider.name, summary(provider, conversation.providers)))
             if provider.name == self._current and backend is not None:
-                rows += [("", state.describe()) for state in backend.status.upstreams]
+                states = (state.describe() for state in backend.status.upstreams)
+                rows += [Row("", one_line(state, MAX_LINE)) for state in states]
         return rows
 
-    def _marked(self, name: str) -> str:
-        """The name, after a star if that provider answers now."""
-        star = "*" if name == (self._current or LOCAL) else " "
-        return f"{star} {name}"
+    def _row(self, name: str, text: str) -> Row:
+        """The name, after a star if that provider answers now, and what is known of it."""
+        star = "*" if name == self._current else " "
+        return Row(f"{star} {name}", one_line(text, MAX_LINE))
+
+
+def local_models(directory: Path) -> list[str]:
+    """Names of the models in `directory`, sorted."""
+    names = (str(model.path.relative_to(directory)) for model in models_in(directory))
+    return sorted(islice((name for name in names if name.isprintable()), MAX_LISTED))
 
 
 def _no_command(word: str) -> str:
@@ -221,7 +215,7 @@ def _no_command(word: str) -> str:
     return f"/provider has no command {one_line(word, 40)}{suggestion}"
 
 
-def _words(argument: str) -> list[str]:
+def _split(argument: str) -> list[str]:
     """The words as a shell would split them; raises UsageError."""
     try:
         return shlex.split(argument)
@@ -243,6 +237,7 @@ class PromptConsole(Console):
         self._context = context
         self._conversation = context.conversation
         self._has_output = False
+        """Whether it has shown a line."""
 
     def show(self, text: str) -> None:
         """Show a line, the first one after a blank line."""

@@ -46,6 +46,7 @@ class Pickers:
             )
 
     async def _run(self, command: ConversationCommand, argument: str) -> None:
+        """Run a command without questions, and show its output."""
         await self._try(command, argument)
 
     async def _try(self, command: ConversationCommand, argument: str) -> bool:
@@ -56,8 +57,8 @@ class Pickers:
         try:
             lines = await command.run(self._conversation, argument)
         except UndoError as error:
-            for detail in error.details:
-                self._context.show([Diff(detail)])
+            for diff in error.details:  # what would be overwritten
+                self._context.show([Diff(diff)])
             hint = f" /{command.name} … force overwrites it." if error.details else ""
             self._context.renderer.error(f"{error}{hint}")
             return False
@@ -65,10 +66,12 @@ class Pickers:
         return True
 
     async def _approve(self, argument: str) -> None:
+        """Set the mode, which the status line shows."""
         await self._try(COMMANDS["approve"], argument)
         note_mode(self._conversation.policy, self._context.status)
 
     async def _clear(self, argument: str) -> None:
+        """Forget the conversation, of which the status line shows the size."""
         await self._try(COMMANDS["clear"], argument)
         self._context.status.context_used = 0
 
@@ -83,19 +86,23 @@ class Pickers:
         self._context.show(lines)
         await self._context.show_use()
         for offer in (line for line in lines if isinstance(line, Offer)):
-            call = find_command(offer.command)
+            call = find_command(offer.command)  # the command and its argument
             if call is not None and await self._agrees(one_line(offer.question, 200)):
                 await self._try(*call)
 
     async def _rewind(self, argument: str) -> None:
-        """Show the list and ask for a number without an argument; put the message back to edit."""
+        """Go back to the message with a number, and put it into the prompt, to be edited.
+
+        Without an argument, the list is shown, and the user is asked for a number.
+        """
         history, command = self._conversation.history, COMMANDS["rewind"]
         prompts = history.prompts()
         if not (argument and prompts):
             await self._try(command, "")  # the list, or that there is nothing to go back to
-        if prompts and not argument:
-            argument = await self._context.surface.ask_text("Back to message number: ")
-        if not (prompts and argument.strip()):
+        if not prompts:
+            return
+        argument = argument or await self._context.surface.ask_text("Back to message number: ")
+        if not argument.strip():
             return
         words = parse_words(command.name, argument, FILES, CONVERSATION, FORCE)
         if not words.number:
@@ -121,7 +128,10 @@ class Pickers:
             await self._context.show_use()
 
     async def _with_files(self, words: Words, changed: Sequence[str]) -> str:
-        """The argument with `files` if they go along: the user says so, unless the options do."""
+        """The argument for a command that goes back: `3 files` takes the changed files along.
+
+        The user decides on the files, unless the options of `words` do.
+        """
         options = words.options - {FILES, CONVERSATION}
         if changed and CONVERSATION not in words.options:
             names = ", ".join(one_line(name, MAX_TITLE) for name in changed[:MAX_NAMES])
@@ -133,6 +143,7 @@ class Pickers:
         return " ".join([str(words.number), *options])
 
     async def _agrees(self, question: str) -> bool:
+        """Whether the user says yes; anything else means no."""
         answer = await self._context.surface.ask_text(f"{question} (y/n) ")
         return answer.strip().lower() in ("y", "yes")
 

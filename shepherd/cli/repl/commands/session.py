@@ -32,6 +32,7 @@ class SessionCommands:
         self._context = context
         self._conversation = context.conversation
         self._listed: list[str] = []
+        """The ids of the list that `/resume` has shown last."""
 
     def commands(self) -> list[Command[str]]:
         """All of them."""
@@ -60,9 +61,11 @@ class SessionCommands:
         return [f"The system message is replaced.{cost if conversation.session.messages else ''}"]
 
     async def _save(self, argument: str) -> Lines:
+        """Write the conversation as Markdown or JSON."""
         return await self._written(argument or f"shepherd-{self._conversation.session.id}.md")
 
     async def _export(self, argument: str) -> Lines:
+        """Write the conversation as a document to read."""
         if argument and not argument.endswith((".md", ".html", ".htm")):
             raise errors.InvalidRequestError("/export writes a FILE that ends in .md or .html.")
         return await self._written(argument or f"shepherd-{self._conversation.session.id}.html")
@@ -93,7 +96,9 @@ class SessionCommands:
             return await self._list()
         conversation, renderer = self._conversation, self._context.renderer
         previous = conversation.session
-        listed = self._listed or await asyncio.to_thread(self._ids)
+        listed = self._listed or await asyncio.to_thread(
+            self._ids
+        )  # without a list, as it would be
         number = int(argument) if argument.isdecimal() else 0
         is_listed_number = 0 < number <= len(listed)  # an id may have digits alone, too
         conversation.resume(listed[number - 1] if is_listed_number else argument)
@@ -127,6 +132,7 @@ class SessionCommands:
             return [NO_MEMORY]
         action, _, words = argument.partition(" ")
         project = Place.of(self._conversation.cwd).project
+        # a word too many is an error
         match action, words.strip():
             case "", "":
                 return [counts_line(await memory.counts())]
@@ -184,6 +190,7 @@ class ViewCommands(Struct, frozen=True):
         ]  # fmt: skip
 
     async def _tools(self, argument: str) -> Lines:
+        """The names and descriptions of the tools."""
         specs = self.context.conversation.session.tools
         rows = [Row(spec.name, one_line(spec.description, MAX_DESCRIPTION)) for spec in specs]
         return rows or ["No tools: the model was started without them."]
