@@ -51,7 +51,7 @@ class PromptCompleter(Completer):
         """Completions for the text before the cursor."""
         text = document.text_before_cursor
         mention = _MENTION.search(text)
-        if text.startswith("!"):
+        if text.startswith("!"):  # an @ in a line of the shell is no mention
             yield from shell_completions(self._cwd, text.lstrip("!"))
         elif mention:
             typed = mention["path"]
@@ -63,7 +63,7 @@ class PromptCompleter(Completer):
 
     def _names(self, typed: str) -> Iterator[Completion]:
         """The prompts of MCP servers, once a letter is typed, and the commands."""
-        prompts, _ = self._offers() if typed else no_offers()
+        prompts, _resources = self._offers() if typed else no_offers()
         commands = ((command.name, command.summary) for command in self._commands)
         for name, summary in (*prompts, *commands):
             if name.startswith(typed):
@@ -80,12 +80,10 @@ class PromptCompleter(Completer):
 
     def _resources(self, typed: str) -> Iterator[Completion]:
         """The resources of MCP servers, once a server's name is typed."""
-        if ":" not in typed:
-            return
-        _, resources = self._offers()
-        names = [name for name in resources if name.startswith(typed)]
-        # a mention ends at a blank
-        yield from (Completion(n, -len(typed)) for n in names[:MAX_COMPLETIONS] if " " not in n)
+        _prompts, resources = self._offers() if ":" in typed else no_offers()
+        # a mention ends at a blank, so it can't have one
+        names = (name for name in resources if name.startswith(typed) and " " not in name)
+        yield from (Completion(name, -len(typed)) for name in islice(names, MAX_COMPLETIONS))
 
     def _files(self, typed: str, *, quoted: bool) -> Iterator[Completion]:
         """Paths after an @, in quotation marks where they need them."""
@@ -94,25 +92,25 @@ class PromptCompleter(Completer):
                 continue
             if " " in name or quoted:
                 closing_mark = "" if name.endswith("/") else '"'  # a file of the directory follows
-                replaced = len(typed) + (1 if quoted else 0)
-                yield Completion(f'"{name}{closing_mark}', -replaced, name)
+                replaced = len(typed) + (1 if quoted else 0)  # with the opening mark
+                yield Completion(f'"{name}{closing_mark}', -replaced, display=name)
             else:
                 yield Completion(name, -len(typed), name)
 
     def _find(self, typed: str) -> Iterator[str]:
         """Entries that begin with `typed`, then similar files of subdirectories."""
         prefix, start = _split(typed)
-        base = resolved(self._cwd, prefix or ".").resolve()
+        base = resolved(self._cwd, prefix or ".").resolve()  # as `Ignored` needs it
         ignored = Ignored(base)
         offered: set[str] = set()
         for entry in scan(base):
             is_dir = entry.is_dir()
-            name = prefix + entry.name + ("/" if is_dir else "")
             is_hidden = entry.name[0] == "." and not start
             is_match = entry.name.lower().startswith(start.lower()) and not is_hidden
             if is_match and not ignored.has(entry.name, is_dir=is_dir):
-                offered.add(name)
-                yield name
+                path = prefix + entry.name + ("/" if is_dir else "")
+                offered.add(path)
+                yield path
         # one letter is in most names; and who types a directory means what is in it
         if len(start) > 1 and not (prefix and offered):
             yield from (path for path in self._list.ranked(typed) if path not in offered)
@@ -129,8 +127,8 @@ def _next_words(choices: Iterable[str], typed: int) -> list[str]:
 
     `show git`, `show web` and `stop git` are `show` and `stop` at 0.
     """
-    ends = ((choice, choice.find(" ", typed)) for choice in choices)
-    return list(dict.fromkeys(choice if end < 0 else choice[:end] for choice, end in ends))
+    cut = (choice[:typed] + choice[typed:].partition(" ")[0] for choice in choices)
+    return list(dict.fromkeys(cut))  # in their order
 
 
 _WORD = re.compile(r"(?:\\.|[^\s\\|;&()<>])*$")
@@ -140,27 +138,26 @@ _COMMAND_FOLLOWS = re.compile(r"(?:^|[|;&(])\s*$")
 def shell_completions(cwd: Path, text: str) -> Iterator[Completion]:
     """Completions of the last word of a shell line: a program, else a path."""
     match = _WORD.search(text)
-    word = match[0] if match else ""
+    word = match[0] if match else ""  # it always matches, if only the end
     is_program = _COMMAND_FOLLOWS.search(text[: len(text) - len(word)]) is not None
     if is_program and "/" not in word:
-        names = islice(programs(word), MAX_COMPLETIONS) if word else ()
+        names = programs(word)[:MAX_COMPLETIONS] if word else ()
         yield from (Completion(name, -len(word)) for name in names)
     else:
         yield from islice(_paths(cwd, word), MAX_COMPLETIONS)
 
 
-def programs(prefix: str) -> Iterator[str]:
-    """The names of the programs on the PATH that begin with `prefix`."""
-    names: set[str] = set()
-    for directory in os.environ.get("PATH", os.defpath).split(os.pathsep):
-        for entry in scan(Path(directory or ".")):
-            if entry.name.startswith(prefix) and os.access(entry.path, os.X_OK):
-                names.add(entry.name)
-    yield from sorted(names)
+def programs(prefix: str) -> list[str]:
+    """The names of the programs on the PATH that begin with `prefix`, sorted."""
+    directories = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    # for a shell, an empty directory is the current one
+    entries = (entry for directory in directories for entry in scan(Path(directory or ".")))
+    fitting = (entry for entry in entries if entry.name.startswith(prefix))
+    return sorted({entry.name for entry in fitting if os.access(entry.path, os.X_OK)})
 
 
 def _paths(cwd: Path, word: str) -> Iterator[Completion]:
-    """Entries that begin as a word of a shell line, in which a backslash is before a blank."""
+    r"""Entries that begin as a word of a shell line, in which a blank is written `\ `."""
     typed = re.sub(r"\\(.)", r"\1", word)
     prefix, start = _split(typed)
     for entry in scan(resolved(cwd, prefix or ".")):
@@ -168,22 +165,19 @@ def _paths(cwd: Path, word: str) -> Iterator[Completion]:
         if not entry.name.startswith(start) or is_hidden or not entry.name.isprintable():
             continue
         name = f"{entry.name}/" if entry.is_dir() else entry.name
-        yield Completion(_escaped(prefix + name), -len(word), name)
-
-
-def _escaped(path: str) -> str:
-    """The path as one word of a shell line."""
-    return re.sub(r"([^\w@%+=:,./~-])", r"\\\1", path)
+        as_one_word = re.sub(r"([^\w@%+=:,./~-])", r"\\\1", prefix + name)
+        yield Completion(as_one_word, -len(word), display=name)
 
 
 def mark_first_command(buffer: Buffer) -> None:
     """Mark the first command of the menu, or the one that is typed whole; Enter runs it."""
     state = buffer.complete_state
+    # an index: the user has marked one
     if state is None or state.complete_index is not None or not _is_command_name(buffer):
         return
     names = [completion.text for completion in state.completions]
     typed = buffer.text.removeprefix("/")
-    if names and names != [typed]:  # a single one that is typed whole needs no mark
+    if names and names != [typed]:  # a single one that is typed whole runs without a mark
         state.go_to_index(names.index(typed) if typed in names else 0)
 
 
@@ -234,7 +228,7 @@ class FileList:
 
         Only names are compared, unless `typed` has a slash.
         """
-        if time.monotonic() - self._read_at > CACHE_SECONDS:
+        if time.monotonic() - self._read_at > CACHE_SECONDS:  # reading takes longer than a key
             self._paths, self._read_at = self._read(), time.monotonic()
         query = typed.lower()
         scored = ((score(path, query), len(path), path) for path in self._paths)
@@ -245,6 +239,7 @@ class FileList:
         files = _git_files(self._cwd)
         if files is None:
             return list(_walk(self._cwd))
+        # git lists no directories
         parents = {f"{parent}/" for path in files for parent in _parents(path)}
         return [*files, *parents]
 
@@ -255,7 +250,10 @@ MIN_LETTERS = 3
 
 
 def score(path: str, query: str) -> int:
-    """How well a path fits, 0 for the best; NO_MATCH if it does not."""
+    """How well a path fits, 0 for the best; NO_MATCH if it does not.
+
+    `src/needle.py` has the score 0 for `need`, 1 for `edl` and 2 for `ndl`.
+    """
     whole = path.lower().rstrip("/")
     text = whole if "/" in query else whole.rpartition("/")[2]
     if text.startswith(query):
@@ -280,7 +278,7 @@ def _git_files(cwd: Path) -> list[str] | None:
     git = own_program("git")
     if git is None:
         return None
-    env = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    env = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}  # it runs beside the user's own git
     try:
         result = subprocess.run(
             [git, *_LIST], cwd=cwd, env=env, capture_output=True, timeout=GIT_SECONDS, check=False
@@ -290,13 +288,13 @@ def _git_files(cwd: Path) -> list[str] | None:
     if result.returncode or len(result.stdout) > MAX_LIST_BYTES:
         return None
     names = (os.fsdecode(name) for name in result.stdout.split(b"\0") if name)
-    return list(dict.fromkeys(islice(names, MAX_FILES)))
+    return list(dict.fromkeys(islice(names, MAX_FILES)))  # in a conflict, git repeats a name
 
 
 def _walk(base: Path) -> Iterator[str]:
     """The visible files and directories, those near `base` first; up to MAX_SCANNED are read."""
     entries_left = MAX_SCANNED
-    level = [""]
+    level = [""]  # the directories of one depth, each with its slash
     for _ in range(MAX_DEPTH):
         below: list[str] = []
         for directory in level:
@@ -307,10 +305,10 @@ def _walk(base: Path) -> Iterator[str]:
                 if entry.name[0] == "." or entry.name in SKIPPED:
                     continue
                 path = f"{directory}{entry.name}"
-                is_dir = entry.is_dir(follow_symlinks=False)
-                yield f"{path}/" if is_dir else path
-                if is_dir:
-                    below.append(path + "/")
+                if entry.is_dir(follow_symlinks=False):  # a link could lead into a circle
+                    path += "/"
+                    below.append(path)
+                yield path
         level = below
 
 
@@ -318,6 +316,6 @@ def scan(directory: Path) -> list[os.DirEntry[str]]:
     """The entries of a directory, sorted by name; [] if it can't be read."""
     try:
         with os.scandir(directory) as entries:
-            return sorted(islice(entries, MAX_SCANNED), key=lambda e: e.name)
+            return sorted(islice(entries, MAX_SCANNED), key=lambda entry: entry.name)
     except OSError:
         return []
