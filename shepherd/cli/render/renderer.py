@@ -119,9 +119,9 @@ class Renderer:
         if not state.has_preview:  # otherwise the same change was shown before it ran
             state.display = result.display
 
-    def end_output(self, call_id: str) -> None:
-        """Remove the last lines of a command from the live area."""
-        self._live_calls.end(call_id)
+    def end_own_output(self) -> None:
+        """Remove the last lines of the user's own command, which is no call, from the live area."""
+        self._live_calls.end("")
         self._surface.refresh()
 
     def preview(self, call: ToolCall, text: str) -> None:

@@ -1,7 +1,7 @@
 """The line below the prompt, and the sums for `/stats`."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct, field, structs
 from rich.text import Text
@@ -134,9 +134,8 @@ FRAMES_PER_SECOND = 4
 class Activity:
     """The current activity and its duration; nothing while `label` is empty."""
 
-    def __init__(self, glyphs: Glyphs, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, glyphs: Glyphs) -> None:
         self._glyphs = glyphs
-        self._clock = clock
         self.label = ""
         self._detail = ""
         self._since = 0.0
@@ -144,7 +143,7 @@ class Activity:
     def start(self, label: str) -> None:
         """Begin an activity; with the same label the clock continues."""
         if label != self.label:
-            self.label, self._since = label, self._clock()
+            self.label, self._since = label, time.monotonic()
         self._detail = ""
 
     def note(self, detail: str) -> None:
@@ -159,7 +158,7 @@ class Activity:
         """`⠙ writing · 3 s · Esc stops`; nothing without an activity."""
         if not self.label:
             return []
-        seconds = self._clock() - self._since
+        seconds = time.monotonic() - self._since
         spinner = self._glyphs.spinner
         frame = spinner[int(seconds * FRAMES_PER_SECOND) % len(spinner)]
         duration = f"{seconds:.0f} s" if seconds >= 1 else ""

@@ -1,6 +1,6 @@
 """What the renderer shows of a turn while it runs: text as it arrives, running calls, the plan."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rich.text import Text
 
@@ -13,25 +13,20 @@ from shepherd.tools.plan import ASCII_SIGNS, MAX_STEP
 
 
 class _PlainLines:
-    """Text as it is, line by line, without blank lines at its beginning."""
+    """Text as it is, line by line."""
 
     def __init__(self) -> None:
         self.held = ""
         """The last line, which has no newline yet."""
-        self._has_text = False
 
     def feed(self, text: str) -> list[paint.Ink]:
-        """Read text; returns the lines that it ends, once one of them is not blank."""
+        """Read text; returns the lines that it ends."""
         *lines, self.held = (self.held + text).split("\n")
-        self._has_text = self._has_text or any(lines)
-        if not self._has_text:
-            return []
         return [paint.Piece(Text(line), soft_wrap=True) for line in lines]
 
     def finish(self) -> list[paint.Ink]:
         """Return the last line, and begin a new text."""
         line, self.held = self.held, ""
-        self._has_text = False
         return [paint.Piece(Text(line), soft_wrap=True)] if line.strip() else []
 
 
@@ -42,6 +37,7 @@ class AnswerView:
         flow = MarkdownFlow(painter.code_theme, painter.glyphs)
         self._stream = flow if painter.styled else _PlainLines()
         self._has_text = False
+        """Whether it has returned a part of the text."""
 
     @property
     def held(self) -> str:
@@ -50,7 +46,10 @@ class AnswerView:
 
     def feed(self, text: str) -> list[paint.Ink]:
         """Read text; returns its finished parts, after a blank line at the beginning."""
-        return self._after_blank_line(self._stream.feed(sanitize_chunk(text)))
+        text = sanitize_chunk(text)
+        if not self._has_text and not self.held:  # blank lines at the beginning say nothing
+            text = text.lstrip("\n")
+        return self._after_blank_line(self._stream.feed(text))
 
     def finish(self) -> list[paint.Ink]:
         """Return the rest; the next text is a new one."""
@@ -126,43 +125,34 @@ class LiveCalls:
 
     def __init__(self, glyphs: paint.Glyphs) -> None:
         self._glyphs = glyphs
-        self._agent_lines: dict[str, str] = {}
-        self._command_tails: dict[str, list[str]] = {}
+        self._lines: dict[str, list[str]] = {}
 
     def take(self, notice: Notice) -> None:
-        """Keep a notice of the topic TASK (a sub-agent's) or OUTPUT (a command's)."""
-        if notice.topic == Topic.TASK:
-            self._agent_lines[notice.id] = one_line(notice.text, MAX_LINE)
-        else:
-            lines = sanitize(notice.text).rstrip("\n").split("\n")
-            tail = [one_line(line, MAX_LINE) for line in lines[-MAX_TAIL_LINES:]]
-            self._command_tails[notice.id] = tail
+        """Keep a notice of the topic TASK (a sub-agent's) or OUTPUT (a command's).
+
+        Of a sub-agent, it is `· last line`, of a command `└ last lines`.
+        """
+        sign, texts = self._glyphs.dot, [notice.text]
+        if notice.topic == Topic.OUTPUT:
+            sign, texts = self._glyphs.result, sanitize(notice.text).rstrip("\n").split("\n")
+        first, *others = [one_line(text, MAX_LINE) for text in texts[-MAX_TAIL_LINES:]]
+        self._lines[notice.id] = [f"  {sign} {first}", *(f"    {line}" for line in others)]
 
     def end(self, call_id: str) -> None:
         """Forget a call that has its result."""
-        self._agent_lines.pop(call_id, None)
-        self._command_tails.pop(call_id, None)
+        self._lines.pop(call_id, None)
 
     def clear(self) -> None:
         """Forget all calls."""
-        self._agent_lines.clear()
-        self._command_tails.clear()
+        self._lines.clear()
 
     def pieces(self) -> list[paint.Piece]:
         """The lines, each cut to the width of the screen."""
         return [
             paint.Piece(Text(line, style="quiet", no_wrap=True, overflow="ellipsis"))
-            for line in self._texts()
+            for lines in self._lines.values()
+            for line in lines
         ]
-
-    def _texts(self) -> Iterator[str]:
-        """The lines: `└ last lines` of each command, `· last line` of each sub-agent."""
-        for tail in self._command_tails.values():
-            for number, line in enumerate(tail):
-                sign = self._glyphs.result if number == 0 else " "
-                yield f"  {sign} {line}"
-        for line in self._agent_lines.values():
-            yield f"  {self._glyphs.dot} {line}"
 
 
 _LOOKS = {

@@ -48,7 +48,8 @@ class Repl(Frontend):
         self._surface, self._renderer = loop.surface, loop.renderer
         approver = turns.TerminalApprover(loop.surface, loop.renderer)
         self._turns = turns.Turns(conversation, loop.renderer, self._status, approver)
-        self._changing = set[asyncio.Task[None]]()
+        self._changing_mode = set[asyncio.Task[None]]()
+        """The tasks of `turn_mode`, kept because asyncio does not keep them."""
         context = CommandContext(
             conversation, loop.surface, loop.renderer, self._status, loop.leave
         )
@@ -106,7 +107,7 @@ class Repl(Frontend):
     async def _load(self) -> None:
         """Load the model beside the prompt, and test what the first turn needs."""
         self._status.state = "loading"
-        await self._surface.drawn()  # the imports of the model would delay the prompt
+        await self._surface.drawn()  # before it, the imports of the model would delay the prompt
         try:
             backend = await self._conversation.backend()
         except errors.ShepherdError as error:
@@ -127,7 +128,7 @@ class Repl(Frontend):
         sandbox, policy = self._conversation.sandbox, self._conversation.policy
         await sandbox.find()
         if policy.mode is ApproveMode.AUTO:
-            problem = await set_mode(self._conversation, policy.mode)
+            problem = await set_mode(self._conversation, policy.mode)  # the same, now tried
             turns.note_mode(policy, self._status)
             if problem and sandbox.is_new(problem):
                 self._renderer.notice(problem, "warn")
@@ -135,8 +136,8 @@ class Repl(Frontend):
     def turn_mode(self) -> None:
         """Go to the next mode."""
         task = asyncio.ensure_future(self._change_mode())
-        self._changing.add(task)
-        task.add_done_callback(self._changing.discard)
+        self._changing_mode.add(task)
+        task.add_done_callback(self._changing_mode.discard)
 
     async def _change_mode(self) -> None:
         """Set the next mode, and tell what it means or why the sandbox can't carry it."""
@@ -156,14 +157,10 @@ class Repl(Frontend):
     async def _suggest(self) -> None:
         """Suggest, once, models of this machine that could replace the built-in one."""
         conversation = self._conversation
-        await self._surface.drawn()
+        await self._surface.drawn()  # looking for models would delay the prompt
+        file = conversation.paths.suggestions_file
         try:
-            lines = await suggestions(
-                conversation.config,
-                conversation.providers,
-                os.environ,
-                conversation.paths.suggestions_file,
-            )
+            lines = await suggestions(conversation.config, conversation.providers, os.environ, file)
         except errors.ShepherdError as error:
             self._renderer.error(str(error))
             return
@@ -175,9 +172,10 @@ class Repl(Frontend):
         model = short_name(self._conversation.slot.model_name)
         self._loop.greet(model)
         is_newcomer = next(self._conversation.paths.sessions.glob("*.jsonl"), None) is None
-        if is_newcomer:
+        if is_newcomer:  # nothing was saved yet
             for line in welcome(model, self._conversation.policy.mode):
                 self._renderer.notice(line)
+        # what was reported while the conversation was opened, and what comes later
         self._conversation.notices.listen(lambda text: self._renderer.notice(text, "warn"))
         if self._conversation.session.messages:
             show_last_exchanges(self._conversation.session.messages, self._renderer)
@@ -231,7 +229,7 @@ def _new_suggestions(available: list[Discovery], suggestions_file: Path) -> list
         make_private_directory(suggestions_file.parent)
         descriptor = os.open(suggestions_file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(descriptor, "a+", encoding="utf-8") as file:
-            file.seek(0)
+            file.seek(0)  # reading begins at the end otherwise
             earlier = file.read().splitlines()
             new = [item for item in available if item.command not in earlier]
             file.writelines(f"{item.command}\n" for item in new)

@@ -1,6 +1,7 @@
 """One input from the prompt to its answer: a message, a command line of the user, and questions."""
 
 import asyncio
+from itertools import pairwise
 
 from msgspec import Struct, structs
 from rich.text import Text
@@ -64,7 +65,7 @@ class Turns:
     async def send(self, text: str) -> None:
         """Show `text` and answer it; raises NotSentError if it did not reach the model."""
         self._renderer.user(text)
-        self._status.turn = Totals()
+        self._status.turn = Totals()  # those of the turn that begins
         self._renderer.activity.start(f"loading {self._conversation.slot.model_name}")
         try:
             backend, prompt = await self._conversation.prepare(text)
@@ -76,11 +77,11 @@ class Turns:
         attached.images += prompt.images
         self._renderer.activity.start("waiting for the model")
         session, limits = self._conversation.session, self._conversation.limits
-        count_before = len(session.messages)
+        messages_before = len(session.messages)
         try:
             await run_turn(session, attached.message, backend, self._tools, self._renderer, limits)
         except errors.ShepherdError as error:  # an event has reported it
-            if len(session.messages) > count_before:  # the session has the message
+            if len(session.messages) > messages_before:  # the session has the message
                 return
             raise NotSentError from error
         self._status.totals.turns += 1
@@ -95,10 +96,11 @@ class Turns:
 
         Raises NotSentError if one can't be read, or if the model can't see its images.
         """
-        for path, similar in attachments.missing_paths(text, self._conversation.cwd).items():
+        cwd = self._conversation.cwd
+        for path, similar in attachments.missing_paths(text, cwd).items():
             hint = f"; did you mean @{similar}?" if similar else ""
             self._renderer.notice(f"no file @{path}: it is sent as text{hint}", "warn")
-        if not attachments.mentioned_paths(text, self._conversation.cwd):
+        if not attachments.mentioned_paths(text, cwd):
             return attachments.Attached(text)
         self._renderer.activity.start("reading files")
         # reading for the user does not depend on the tools that the model is offered
@@ -106,7 +108,7 @@ class Turns:
             self._conversation.tool_runner(self._approver, registry)
             for registry in (default_registry(), ToolRegistry([ReadImage()]))
         )
-        attached = await attachments.attach_files(text, self._conversation.cwd, reader, viewer)
+        attached = await attachments.attach_files(text, cwd, reader, viewer)
         if attached.problems:
             raise NotSentError("; ".join(attached.problems))
         if attached.images and backend.info.vision is False:  # None: the server decides
@@ -144,13 +146,13 @@ async def run_own_command(
             _show_own(commands.interrupted, surface, renderer)
         raise
     finally:
-        renderer.end_output("")  # the command belongs to no call of the model
+        renderer.end_own_output()
     _show_own(command, surface, renderer)
 
 
 def _show_own(command: OwnCommand, surface: Surface, renderer: Renderer) -> None:
     """Show the last lines of a command's output, and how it ended if it failed."""
-    lines = sanitize(command.output).split("\n") if command.output else []
+    lines = sanitize(command.output).split("\n") if command.output else []  # not [""]
     visible = lines[-MAX_LINES:]
     if len(lines) > MAX_LINES:
         earlier = counted(len(lines) - MAX_LINES, "earlier line")
@@ -164,9 +166,6 @@ def _show_own(command: OwnCommand, surface: Surface, renderer: Renderer) -> None
     elif not visible:
         renderer.notice("(no output)")
     renderer.results.add(f"{SIGN}{one_line(secrets.redact(command.line), 200)}", command.output)
-
-
-FEEDBACK_LABEL = "tell the model: "
 
 
 class TerminalApprover:
@@ -187,20 +186,20 @@ class TerminalApprover:
             self._renderer.show_call(request.call)
             self._renderer.activity.stop()
             try:
+                # in a thread, as the preview may be long
                 question = await asyncio.to_thread(approval_question, request)
                 if request.is_plan:  # its event has shown it
                     question = structs.replace(question, lines=())
                 answer = await self._surface.ask(question)
             finally:  # the question is gone from the screen; what it was about stays
                 self._renderer.preview(request.call, request.preview)
-            feedback, values = "", list[str]()
-            if answer.allows:
-                for field_name in request.fields:
-                    values.append(await self._surface.ask_text(f"{reveal(field_name)}: "))
+            fields = request.fields if answer.allows else ()
+            values = [await self._surface.ask_text(f"{reveal(name)}: ") for name in fields]
+            feedback = ""
             if answer is Answer.TELL:
-                feedback = (await self._surface.ask_text(FEEDBACK_LABEL)).strip()
+                feedback = (await self._surface.ask_text("tell the model: ")).strip()
             self._renderer.notice(_outcome(answer, request, feedback))
-            self._renderer.activity.start("running")
+            self._renderer.activity.start("running")  # also without a yes, until the result comes
             return Approval(choice_of(answer), feedback, values=(*values,))
 
 
@@ -217,11 +216,8 @@ def _outcome(answer: Answer, request: ApprovalRequest, feedback: str) -> str:
     return "; ".join(reveal(rule.describe()) for rule in rules) or "allowed once"
 
 
-_NEXT = {
-    ApproveMode.ASK: ApproveMode.EDITS,
-    ApproveMode.EDITS: ApproveMode.PLAN,
-    ApproveMode.PLAN: ApproveMode.AUTO,
-}
+_CYCLE = (ApproveMode.ASK, ApproveMode.EDITS, ApproveMode.PLAN, ApproveMode.AUTO)
+_NEXT: dict[ApproveMode, ApproveMode] = dict(pairwise(_CYCLE))
 
 
 def next_mode(mode: ApproveMode) -> ApproveMode:

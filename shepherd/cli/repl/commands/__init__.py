@@ -1,7 +1,5 @@
 """The commands of the terminal: those of the conversation, and its own."""
 
-from collections.abc import Callable, Iterable
-
 from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable
 from shepherd.cli.repl.commands.model import ModelCommands
 from shepherd.cli.repl.commands.pickers import Pickers
@@ -37,13 +35,10 @@ def fill_table(table: CommandTable, context: CommandContext) -> None:
 
 def _add_plugins(table: CommandTable, context: CommandContext) -> None:
     """Add the commands of plugins after the others; a notice names unusable ones."""
-
-    def add(make_commands: Callable[[CommandContext], Iterable[Command[str]]]) -> None:
-        table.extend(make_commands(context))
-
     conversation = context.conversation
     plugins = Plugins(conversation.config.plugins.disabled)
-    plugins.use(Group.COMMANDS, add, conversation.notices.tell)
+    # what a plugin names is a function that makes commands
+    plugins.use(Group.COMMANDS, lambda make: table.extend(make(context)), conversation.notices.tell)
 
 
 def _add_custom_commands(table: CommandTable, context: CommandContext) -> None:
