@@ -91,8 +91,9 @@ class TerminalLoop(surface.Actions):
 
     async def run(self, *beside: Coroutine[Any, Any, None]) -> None:
         """Handle inputs until the user leaves, and run `beside` meanwhile; raises their errors."""
-        coroutines = (self._queue.run(), *beside, self._animate())
-        tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+        tasks = [
+            asyncio.ensure_future(work) for work in (self._queue.run(), *beside, self._animate())
+        ]
         for task in tasks:
             task.add_done_callback(self._leave_on_failure)
         try:
@@ -128,12 +129,12 @@ class TerminalLoop(surface.Actions):
             self.surface.refresh()
 
     def stop(self) -> None:
-        """Stop what runs; the messages that waited go back to the user, one into the prompt."""
+        """Stop what runs; of the messages that waited, one goes back into the prompt."""
         if not self.busy:
             self.surface.hint("Ctrl+D leaves, /help helps")
             return
         waiting = [*self.waiting.take_steering(), *self._queue.stop()]
-        if isinstance(self.surface, PlainSurface):  # it has no prompt: it prints what was not sent
+        if isinstance(self.surface, PlainSurface):  # it prints each, as it has no prompt
             for text in waiting:
                 self.surface.restore(text)
         elif waiting:
@@ -157,7 +158,7 @@ class TerminalLoop(surface.Actions):
         self.waiting.take_back()
 
     def rewind(self) -> None:
-        if self.table.find("rewind") is not None:
+        if self.table.find("rewind") is not None:  # a terminal on a server's agent has none
             self.submit("/rewind")
 
     def live(self) -> Sequence[paint.Piece]:
@@ -178,14 +179,14 @@ class TerminalLoop(surface.Actions):
         command = parse_command(text)
         began = time.monotonic()
         try:
-            # a line of the shell in a file or a pipe must not run
+            # in a file or a pipe, nobody has typed a line of the shell: it is a message
             if is_own_command(text) and sys.stdin.isatty():
                 await self._frontend.run_own(text)
             elif command is None or self.table.is_message(command.name):
                 await self._frontend.answer(text)
             else:
                 self.renderer.user(secrets.redact(text))
-                if not await self._run_command(command):
+                if not await self._run_command(command):  # mistyped: it can be mended
                     self.surface.restore(text)
         except ShepherdError as error:
             self.renderer.error(str(error))
@@ -205,7 +206,7 @@ class TerminalLoop(surface.Actions):
             name = one_line(line.name, 40)
             self.renderer.error(f"There is no command /{name}{self._frontend.place}{suggestion}")
             return False
-        if line.argument and not command.usage:
+        if line.argument and not command.usage:  # it may mean something else, as `/exit now`
             self.renderer.error(f"/{line.name} takes nothing behind it; it was not done.")
         else:
             lines = await command.run(line.argument)
@@ -221,7 +222,7 @@ class TerminalLoop(surface.Actions):
         """Move the sign of the activity, until the user leaves."""
         while True:
             await asyncio.sleep(FRAME_SECONDS)
-            if self.renderer.activity.label:
+            if self.renderer.activity.label:  # without an activity there is no sign
                 self.surface.animate()
 
     def _leave_on_failure(self, task: asyncio.Future[None]) -> None:
@@ -241,7 +242,7 @@ def code_theme(name: str, env: Mapping[str, str]) -> str:
     """The Pygments style; for `auto`, the terminal's own colours on its background."""
     if name != "auto":
         return name
-    background = env.get("COLORFGBG", "").rpartition(";")[2]
+    background = env.get("COLORFGBG", "").rpartition(";")[2]  # the last one of `0;15`
     return LIGHT_THEME if background in LIGHT_BACKGROUNDS else DARK_THEME
 
 
@@ -273,7 +274,7 @@ def build_surface(
         Attention(terminal_output(painter), os.environ, title=title, alerts=terminal.notify),
         vi_mode=terminal.edit_mode == "vi",
     )
-    if terminal.code_theme == "auto" and can_ask(os.environ):
+    if terminal.code_theme == "auto" and can_ask(os.environ):  # it knows better than COLORFGBG
 
         def set_theme(*, light: bool) -> None:
             painter.code_theme = LIGHT_THEME if light else DARK_THEME

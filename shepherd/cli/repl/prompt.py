@@ -47,7 +47,7 @@ def open_history(path: Path) -> History:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
         try:
-            os.fchmod(descriptor, 0o600)
+            os.fchmod(descriptor, 0o600)  # an earlier file may have other rights
         finally:
             os.close(descriptor)
         _trim(path)
@@ -60,9 +60,9 @@ def _trim(path: Path) -> None:
     """Drop the oldest half of a history that has grown too long."""
     if path.stat().st_size <= MAX_HISTORY_BYTES:
         return
-    newer = path.read_bytes()[-MAX_HISTORY_BYTES // 2 :]
-    begin = newer.find(b"\n# ")  # entries begin with a comment line with the time
-    write_private(path, newer[max(0, begin) :])
+    newer_half = path.read_bytes()[-MAX_HISTORY_BYTES // 2 :]
+    begin = newer_half.find(b"\n# ")  # each entry begins with a comment, which has the time
+    write_private(path, newer_half[max(0, begin) :])  # without one, all is kept
 
 
 class Prompt:
@@ -84,12 +84,14 @@ class Prompt:
         self.placeholder = ""
         self.search = SearchToolbar()
         self._sign = sign
+        # how fast text arrives, which tells pastes from typing
         self._bursts_are_pastes = bursts_are_pastes
         self._typed_at = 0.0
+        """The time of the last key; 0 before the first one."""
         self._was_in_burst = False
         """Whether more keys waited when the last one was handled."""
         self._folds: dict[str, str] = {}
-        """Long pastes by the signs that stand for them."""
+        """Long pastes by the signs that stand for them in the text."""
         self.buffer = Buffer(
             history=history,
             completer=ThreadedCompleter(completer),
@@ -125,7 +127,7 @@ class Prompt:
         if text.count("\n") < MIN_FOLDED_LINES and len(text) < MIN_FOLDED:
             self.buffer.insert_text(text)
             return
-        count = text.count("\n") + (0 if text.endswith("\n") else 1)
+        count = text.count("\n") + (0 if text.endswith("\n") else 1)  # the last may have no newline
         sign = f"[paste {len(self._folds) + 1}: {pluralize(count, 'line')}, Tab opens]"
         self._folds[sign] = text
         self.buffer.insert_text(sign)
@@ -157,14 +159,17 @@ class Prompt:
         return next((sign for sign in self._folds if before.endswith(sign)), "")
 
     def restore(self, text: str) -> None:
-        """Put `text` before the typed text, which does not become a part of a command in it."""
+        """Put `text` on a line before the typed text; both are one message then.
+
+        A line of the shell becomes a message too, as the typed text must not run with it.
+        """
         typed = self.buffer.text
         joined = "\n".join(part for part in (text, typed) if part)
-        if text and typed and text.startswith(SIGN):  # after a blank, no line of the shell
+        if text and typed and text.startswith(SIGN):  # the blank makes it a message
             joined = f" {joined}"
         self.buffer.reset()
         self.buffer.insert_text(joined)
-        self._typed_at = 0.0  # it was not typed just now
+        self._typed_at = 0.0  # `insert_text` has noted it as typed just now
 
     def window(self, key_bindings: KeyBindingsBase) -> Window:
         """The window that shows it."""
@@ -188,9 +193,10 @@ class Prompt:
 
     def _prefix(self, line: int, wrap: int) -> StyleAndTextTuples:
         """What is before row `wrap` of a line: the sign in the very first one."""
-        sign = self._sign if line == wrap == 0 else " "
+        sign = self._sign if (line, wrap) == (0, 0) else " "
         return [("class:prompt", f"{sign} ")]
 
     def _note_typing(self, buffer: Buffer) -> None:
+        """Note that a character came, and whether more have arrived already."""
         self._typed_at = time.monotonic()
         self._was_in_burst = bool(get_app().key_processor.input_queue)

@@ -40,31 +40,31 @@ class Screen(Surface):
         vi_mode: bool = False,
     ) -> None:
         self.painter = painter
-        self._attention = attention
         self.prompt = prompt
         self.echoes = False
         self.has_live_area = True
+        self._attention = attention
         self._actions = actions
+        self._drawn = asyncio.Event()
+        """Whether the prompt has been on the terminal."""
         self._painted: tuple[int, list[str]] = (-1, [])
         """The number of a redraw, and the lines of its live area."""
+        self._terminal_answers: terminal.AnswerReader | None = None
+        """Reads what the terminal tells about its colours; None if it is not asked."""
+        # the line that `ask_text` asks for
         self._reply: asyncio.Future[str] | None = None
-        """The line that `ask_text` waits for, after `_reply_label`."""
+        """What it waits for; None without a question."""
         self._reply_label = ""
         self._is_secret = False
         """Whether the reply is shown as stars."""
         self._reply_buffer = Buffer(multiline=False)
+        # what is drawn, and the keys
         self._build_windows(actions)
         self._panel = QuestionPanel(painter, prompt, self._prompt_window, lambda: self.app)
-        self.reader = ResultPanel(
-            painter, self._prompt_window, lambda: self.app, self._actions.results
-        )
+        self.reader = ResultPanel(painter, self._prompt_window, lambda: self.app, actions.results)
         keys = global_keys(prompt, actions, self._is_asking)
-        for key in ("c-g", ("c-x", "c-e")):
-            bind(keys, key, self._open_editor, when=~Condition(self._is_asking) & ~is_searching)
-        for key, has_focus in ((terminal.FOCUS_IN, True), (terminal.FOCUS_OUT, False)):
-            bind(keys, key, partial(self._note_focus, has_focus=has_focus))
-        bind(keys, "c-o", self.reader.toggle, when=~Condition(self._is_asking) & ~is_searching)
         self._panel.bind_return_keys(keys)
+        self._bind_keys(keys)
         self.app = terminal.ResizingApplication(
             layout=layout.Layout(self._root(), focused_element=self._prompt_window),
             key_bindings=keys,
@@ -82,14 +82,11 @@ class Screen(Surface):
         self._ink = InkWriter(
             painter,
             self.app,
-            self._actions.held,
+            actions.held,
             is_typing=lambda: bool(prompt.text) or self._panel.is_open or self.reader.is_open,
         )
-        self._terminal_answers: terminal.AnswerReader | None = None
-        """Reads what the terminal tells about its colours; None if it is not asked."""
         self.app.before_render += self._panel.before_drawing
         self.app.after_render += self._panel.drawn
-        self._drawn = asyncio.Event()
         self.app.after_render += self._note_drawn
 
     def show(self, *ink: Ink) -> None:
@@ -132,7 +129,6 @@ class Screen(Surface):
             return await self._reply
         finally:
             self._reply = None
-            self._reply_label = ""
             self.app.layout.focus(self._prompt_window)
             self.refresh()
 
@@ -184,6 +180,15 @@ class Screen(Surface):
         if self.app.is_running and not self.app.is_done:
             self.app.exit()
 
+    def _bind_keys(self, keys: KeyBindings) -> None:
+        """Add the keys of the editor and of the results, and note the focus of the terminal."""
+        asks_nothing = ~Condition(self._is_asking) & ~is_searching
+        for key in ("c-g", ("c-x", "c-e")):  # the second one is that of shells
+            bind(keys, key, self._open_editor, when=asks_nothing)
+        bind(keys, "c-o", self.reader.toggle, when=asks_nothing)
+        for key, has_focus in ((terminal.FOCUS_IN, True), (terminal.FOCUS_OUT, False)):
+            bind(keys, key, partial(self._note_focus, has_focus=has_focus))
+
     def _note_focus(self, *, has_focus: bool) -> None:
         self._attention.has_focus = has_focus
 
@@ -191,7 +196,8 @@ class Screen(Surface):
         """Edit the typed text in the user's editor; output waits meanwhile."""
         self.prompt.unfold()
         self._pause()
-        self.prompt.buffer.open_in_editor().add_done_callback(lambda _task: self._go_on())
+        editing = self.prompt.buffer.open_in_editor()
+        editing.add_done_callback(lambda _task: self._go_on())
 
     def _pause(self) -> None:
         """Leave the terminal to another program."""
@@ -217,7 +223,7 @@ class Screen(Surface):
         return self._reply is not None or self._panel.is_open
 
     def _accept_reply(self) -> None:
-        """Give the typed line to `ask_text`."""
+        """Give the typed line to `ask_text`, which may have it already after a second Enter."""
         if self._reply is not None and not self._reply.done():
             self._reply.set_result(self._reply_buffer.text)
 
@@ -241,7 +247,7 @@ class Screen(Surface):
     def _root(self) -> layout.HSplit:
         """All windows, each visible while its condition holds; one of four is above the prompt."""
         has_question = Condition(lambda: self._panel.is_open)
-        has_reply_line = Condition(lambda: bool(self._reply_label))
+        has_reply_line = Condition(lambda: self._reply is not None)
         has_results = Condition(lambda: self.reader.is_open)
         has_live_lines = Condition(lambda: bool(self._live_lines()))
         has_typed = Condition(lambda: bool(self.prompt.text))

@@ -61,7 +61,7 @@ class Attention:
         self, output: Output, env: Mapping[str, str], *, title: str = "", alerts: bool = False
     ) -> None:
         self.output = output
-        self._env = env
+        self._env = env  # tells which sequence notifies
         has_title = not env.get("TERM", "dumb").startswith(_SIMPLE_TERMINALS)
         self._title = one_line(title, MAX_TITLE) if has_title else ""
         self._alerts = alerts
@@ -69,7 +69,7 @@ class Attention:
 
     def begin(self) -> None:
         """Keep the terminal's title, set another one, and ask for focus events."""
-        if self._title:
+        if self._title:  # the first sequence keeps the old one
             self.output.write_raw(f"\x1b[22;0t\x1b]0;{self._title}{_BELL}")
         if self._alerts:
             self.output.write_raw("\x1b[?1004h")
@@ -79,10 +79,10 @@ class Attention:
         """Leave the terminal as it was."""
         if self._alerts:
             self.output.write_raw("\x1b[?1004l")
-        if self._title:
+        if self._title:  # where the old one can't be restored, it is empty
             self.output.write_raw(f"\x1b]0;{_BELL}\x1b[23;0t")
         self.output.flush()
-        self.has_focus = True
+        self.has_focus = True  # its changes are no longer reported
 
     def alert(self, text: str) -> None:
         """Ring the bell and show `text` as a notification, unless the terminal has focus."""
@@ -153,7 +153,7 @@ class TerminalColours:
         return text
 
     def _take(self, answer: re.Match[str]) -> str:
-        """Note an answer; returns "", which is in its place among the keys."""
+        """Note an answer, and report the background when it is known; returns no key for it."""
         place = answer["place"]
         if place is None:  # the terminal's attributes are the last answer
             self._deadline = 0.0
@@ -163,6 +163,7 @@ class TerminalColours:
             self._brightness[place] = brightness(parts)
             background = self._brightness.get(_BACKGROUND)
             if background is not None:
+                # without that of the text, which comes first, grey is the border
                 self._changed(light=background > self._brightness.get(_TEXT, 0.5))
         return ""
 
@@ -214,10 +215,14 @@ def reflows(env: Mapping[str, str]) -> bool:
 
 
 def rows_added(cells: Cells, cursor_row: int, columns: int) -> int:
-    """The number of additional rows above the cursor after wrapping at `columns`."""
+    """The number of additional rows above the cursor after the terminal wrapped at `columns`.
+
+    `cells` is what was drawn before.
+    """
     added = 0
     for row in range(cursor_row):
         characters = cells.data_buffer[row].items()
+        # blanks at the end of a row are not wrapped
         last_column = max((column for column, cell in characters if cell.char.strip()), default=0)
         added += last_column // max(1, columns)
     return added
@@ -238,7 +243,7 @@ class ResizingApplication(Application[None]):
         before_erase: Callable[[], bool],
         **arguments: Any,
     ) -> None:
-        super().__init__(**arguments)
+        super().__init__(**arguments)  # those of any application
         self._reflows = reflows(os.environ)
         self._drawn_size: Size | None = None
         """The size of the terminal at the last drawing."""
@@ -251,11 +256,11 @@ class ResizingApplication(Application[None]):
         self._drawn_size = app.output.get_size()
 
     def suspend_to_background(self, suspend_group: bool = True) -> None:  # noqa: FBT001 - prompt-toolkit's signature
-        """Stop the process, as Ctrl+Z in a shell."""
+        """Stop the process and its group, as Ctrl+Z in a shell; the live area is gone meanwhile."""
 
         def stop() -> None:
             self._before_pause()
-            own_group = 0
+            own_group = 0  # for `kill`
             os.kill(own_group if suspend_group else os.getpid(), signal.SIGTSTP)
             self._after_pause()
 

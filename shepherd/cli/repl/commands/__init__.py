@@ -3,7 +3,7 @@
 from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable
 from shepherd.cli.repl.commands.model import ModelCommands
 from shepherd.cli.repl.commands.pickers import Pickers
-from shepherd.cli.repl.commands.session import SessionCommands, ViewCommands
+from shepherd.cli.repl.commands.session import TerminalCommands
 from shepherd.cli.terminal.sanitize import one_line
 from shepherd.knowledge.commands import IMPROVE, INIT, INIT_SUMMARY
 from shepherd.plugins import Group, Plugins
@@ -23,9 +23,8 @@ def fill_table(table: CommandTable, context: CommandContext) -> None:
     """Put all commands into `table`, in the order of the help."""
     own = [
         *Pickers(context).commands(),
-        *ViewCommands(context, table).commands(),
         *ModelCommands(context).commands(),
-        *SessionCommands(context).commands(),
+        *TerminalCommands(context, table).commands(),
         Command(INIT, f"[{IMPROVE}]", INIT_SUMMARY, _sent, lambda: (IMPROVE,), is_message=True),
     ]
     table.extend(sorted(own, key=lambda command: _IN_ORDER.index(command.name)))

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 
-from msgspec import Struct
-
 from shepherd import errors, prices
 from shepherd.cli.commands.memory_view import counts_line, fact_lines, hit_lines
 from shepherd.cli.render.renderer import show_last_exchanges
@@ -21,15 +19,28 @@ from shepherd.transcript import SessionSummary
 
 MAX_LISTED = 20
 MAX_TITLE = 60
-MEMORY_ACTIONS = ("search", "facts", "clear")
+MAX_DESCRIPTION = 200
 NO_MEMORY = "There is no memory: memory.enabled or terminal.save_sessions is off."
+_KEYS = (
+    Row("Enter", "send; while the model works the message waits its turn"),
+    Row("Alt+Enter, Ctrl+J, \\ Enter", "new line"),
+    Row("Esc, Ctrl+C", "stop the model, a tool or a question; Ctrl+C clears typed text first"),
+    Row("Esc Esc", "in an empty prompt: go back to an earlier message"),
+    Row("Tab", "complete a /command or an @file; a file's content goes along with the message"),
+    Row("!command", "run your own command; !!command without the model's knowledge"),
+    Row("Up, Ctrl+R", "earlier messages"),
+    Row("Shift+Tab", "what runs without asking: ask, edits, plan, auto"),
+    Row("Ctrl+O", "the last result or change whole"),
+    Row("Ctrl+D", "leave"),
+)
 
 
-class SessionCommands:
-    """The commands; `/resume NUMBER` means the list that `/resume` has shown last."""
+class TerminalCommands:
+    """The commands; `table` is all that `/help` shows."""
 
-    def __init__(self, context: CommandContext) -> None:
+    def __init__(self, context: CommandContext, table: CommandTable) -> None:
         self._context = context
+        self._table = table
         self._conversation = context.conversation
         self._listed: list[str] = []
         """The ids of the list that `/resume` has shown last."""
@@ -37,6 +48,12 @@ class SessionCommands:
     def commands(self) -> list[Command[str]]:
         """All of them."""
         return [
+            *basic_commands(self._table, self._context.leave, "leave", ["", *_KEYS]),
+            Command("tools", "", "the tools that the model may call", self._tools),
+            Command("thinking", "on|off|show|hide", "let the model reason first; show or hide it",
+                    self._thinking, lambda: ("on", "off", "show", "hide")),
+            Command("usage", "", "tokens, and their price if it is known", self._usage),
+            Command("stats", "", "tokens and speeds since the start", self._stats),
             Command("system", "[TEXT]", "the system message; with a text, replace it",
                     self._system),
             Command("save", "[FILE]",
@@ -48,7 +65,7 @@ class SessionCommands:
                     self._resume, self._ids),
             Command("memory", "[search WORDS|facts|clear]",
                     "messages that left the context, and facts", self._memory,
-                    lambda: MEMORY_ACTIONS),
+                    lambda: ("search", "facts", "clear")),
         ]  # fmt: skip
 
     async def _system(self, argument: str) -> Lines:
@@ -149,58 +166,18 @@ class SessionCommands:
             case _:
                 raise errors.InvalidRequestError("/memory takes search WORDS, facts or clear.")
 
-
-def _summary_line(summary: SessionSummary) -> str:
-    """`ID  2026-05-01 09:30  12 messages  the first words of the first one`."""
-    when = summary.updated.astimezone().strftime("%Y-%m-%d %H:%M")
-    size = pluralize(summary.messages, "message")
-    return f"{summary.id}  {when}  {size}  {one_line(summary.title, MAX_TITLE)}"
-
-
-MAX_DESCRIPTION = 200
-_KEYS = (
-    Row("Enter", "send; while the model works the message waits its turn"),
-    Row("Alt+Enter, Ctrl+J, \\ Enter", "new line"),
-    Row("Esc, Ctrl+C", "stop the model, a tool or a question; Ctrl+C clears typed text first"),
-    Row("Esc Esc", "in an empty prompt: go back to an earlier message"),
-    Row("Tab", "complete a /command or an @file; a file's content goes along with the message"),
-    Row("!command", "run your own command; !!command without the model's knowledge"),
-    Row("Up, Ctrl+R", "earlier messages"),
-    Row("Shift+Tab", "what runs without asking: ask, edits, plan, auto"),
-    Row("Ctrl+O", "the last result or change whole"),
-    Row("Ctrl+D", "leave"),
-)
-
-
-class ViewCommands(Struct, frozen=True):
-    """The commands; `table` is all that `/help` shows."""
-
-    context: CommandContext
-    table: CommandTable
-
-    def commands(self) -> list[Command[str]]:
-        """All of them."""
-        return [
-            *basic_commands(self.table, self.context.leave, "leave", ["", *_KEYS]),
-            Command("tools", "", "the tools that the model may call", self._tools),
-            Command("thinking", "on|off|show|hide", "let the model reason first; show or hide it",
-                    self._thinking, lambda: ("on", "off", "show", "hide")),
-            Command("usage", "", "tokens, and their price if it is known", self._usage),
-            Command("stats", "", "tokens and speeds since the start", self._stats),
-        ]  # fmt: skip
-
     async def _tools(self, argument: str) -> Lines:
         """The names and descriptions of the tools."""
-        specs = self.context.conversation.session.tools
+        specs = self._conversation.session.tools
         rows = [Row(spec.name, one_line(spec.description, MAX_DESCRIPTION)) for spec in specs]
         return rows or ["No tools: the model was started without them."]
 
     async def _thinking(self, argument: str) -> Lines:
         """Switch reasoning on or off, or its text; then show what is set."""
-        session, renderer = self.context.conversation.session, self.context.renderer
+        session, renderer = self._conversation.session, self._context.renderer
         match argument:
             case "on" | "off":
-                session.thinking = self.context.status.thinking = argument == "on"
+                session.thinking = self._context.status.thinking = argument == "on"
             case "show" | "hide":
                 renderer.show_thinking = argument == "show"
             case "":  # what is set is shown in any case
@@ -213,7 +190,7 @@ class ViewCommands(Struct, frozen=True):
 
     async def _usage(self, argument: str) -> Lines:
         """Tokens and costs of the last turn, and since the start."""
-        status = self.context.status
+        status = self._context.status
         spans = (("last turn", status.turn), ("since the start", status.totals))
         rows = [Row(name, _use(totals)) for name, totals in spans]
         if status.totals.generations and status.totals.cost is None:
@@ -223,7 +200,7 @@ class ViewCommands(Struct, frozen=True):
 
     async def _stats(self, argument: str) -> Lines:
         """What was read and written since the start; the speeds are averages."""
-        totals = self.context.status.totals
+        totals = self._context.status.totals
         read = totals.prompt_tokens - totals.cached_tokens
         cached = f"{totals.prompt_tokens:,}, of which cached {totals.cached_tokens:,}"
         return [
@@ -233,6 +210,13 @@ class ViewCommands(Struct, frozen=True):
             Row("read", _tokens_in(read, totals.prefill_seconds)),
             Row("written", _tokens_in(totals.completion_tokens, totals.decode_seconds)),
         ]
+
+
+def _summary_line(summary: SessionSummary) -> str:
+    """`ID  2026-05-01 09:30  12 messages  the first words of the first one`."""
+    when = summary.updated.astimezone().strftime("%Y-%m-%d %H:%M")
+    size = pluralize(summary.messages, "message")
+    return f"{summary.id}  {when}  {size}  {one_line(summary.title, MAX_TITLE)}"
 
 
 def basic_commands(
