@@ -80,18 +80,19 @@ class Choices:
     ) -> None:
         """`later` are further prompts, each with one choice; a few of them run at once."""
         self._pieces: asyncio.Queue[ChoicePiece] = asyncio.Queue()
-        self._running: set[int] = set()
+        self._running: set[int] = set()  # the choices whose end is not among the pieces yet
         self._tasks: list[asyncio.Task[Generation]] = []
         self._answering = answering
         self._later_slots = asyncio.Semaphore(MAX_PROMPTS_AT_ONCE)
         self._prompts = dict(enumerate(handles))
+        # of each choice: how many log probabilities were sent, and the characters of its text
         self._sent_logprobs: defaultdict[int, int] = defaultdict(int)
         self._text_lengths: defaultdict[int, int] = defaultdict(int)
-        self._has_begun = asyncio.Event()
-        self._wants_pieces = True
+        self._has_begun = asyncio.Event()  # text or a call has come, or a choice has ended
+        self._wants_pieces = True  # whether the text is read as it grows
         self.count = len(handles) + len(later)
         """How many choices there are."""
-        if self.count > 1:
+        if self.count > 1:  # one alone may be wanted whole, which the reader then says
             self.start()
         for index, session in enumerate(later, len(handles)):
             self._start_task(index, self._answer_later(index, session))
@@ -137,7 +138,7 @@ class Choices:
         await self._has_begun.wait()
         for task in self._tasks:
             if task.done():
-                await task
+                await task  # raises the error
 
     async def result(self, index: int) -> Generation:
         """The generation; raises the error of the backend."""
@@ -203,7 +204,8 @@ class Choices:
 
     def _stats(self, index: int) -> events.Stats:
         """The measures of a choice so far, none if its prompt is not read yet."""
-        task = self._tasks[index] if self._tasks else None
+        task = self._tasks[index] if self._tasks else None  # a choice alone may not run yet
+        # a choice that failed or was stopped has no result, but tokens to pay for
         if task and task.done() and not task.cancelled() and task.exception() is None:
             return task.result().stats
         handle = self._prompts.get(index)
@@ -214,11 +216,15 @@ class Choices:
     def _fresh_logprobs(self, index: int) -> tuple[TokenLogprob, ...]:
         """The log probabilities of a choice that were not sent yet."""
         logprobs = self._prompts[index].logprobs or []
-        sent, self._sent_logprobs[index] = self._sent_logprobs[index], len(logprobs)
-        return tuple(logprobs[sent:])
+        fresh = logprobs[self._sent_logprobs[index] :]
+        self._sent_logprobs[index] = len(logprobs)
+        return tuple(fresh)
 
     def _note_end(self, index: int) -> None:
-        """Note that a choice has ended; of two calls, by its task and in it, the first counts."""
+        """Tell the reader once that a choice has ended, as an answer or with an error.
+
+        Its task tells it too, because that can end before it generates.
+        """
         if index in self._running:
             self._running.remove(index)
             self._pieces.put_nowait(ChoicePiece(index, None))
@@ -237,12 +243,9 @@ def stats_so_far(prompt: Prefilled, characters: int) -> events.Stats:
 
 def _joined(pieces: Iterable[ChoicePiece]) -> ChoicePiece:
     """Pieces of one kind as one."""
-    first, *rest = pieces
-    if not rest:
-        return first
-    every = [first, *rest]
-    logprobs = tuple(token for piece in every for token in piece.logprobs)
-    return first._replace(text="".join(piece.text for piece in every), logprobs=logprobs)
+    parts = list(pieces)
+    logprobs = tuple(token for part in parts for token in part.logprobs)
+    return parts[0]._replace(text="".join(part.text for part in parts), logprobs=logprobs)
 
 
 @asynccontextmanager
@@ -312,8 +315,7 @@ class ProgressStream:
                     for text in self._texts(report):
                         yield text
             finally:
-                if not entering.done():  # its error is raised below
-                    await end_tasks(entering)
+                await end_tasks(entering)  # if the client has left; its error is raised below
             choices = await entering
             prompt = choices.prompt
             # a prompt that was in memory already has had no report

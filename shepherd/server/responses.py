@@ -155,16 +155,22 @@ class _Pump:
         self._frames = frames
         self._waiting_frames: list[str] = []
         self._waiting_characters = 0
-        self._news, self._has_room = asyncio.Event(), asyncio.Event()
+        self._news = asyncio.Event()  # frames, or the end
+        self._has_room = asyncio.Event()
         self._task = asyncio.create_task(self._make_frames())
-        self._task.add_done_callback(self._note_end)
+        self._task.add_done_callback(lambda _: self._news.set())
         self.ended = False
         """Whether all frames, or the error after them, were taken."""
 
     async def next(self, seconds: float | None) -> str:
         """The next frames, "" at the end without any; raises _SilenceError and their error."""
-        if not self._has_news:
-            await self._wait(seconds)
+        if not self._waiting_frames and not self._task.done():
+            self._news.clear()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._news.wait()
+            except TimeoutError:
+                raise _SilenceError from None
         frames, self._waiting_frames, self._waiting_characters = self._waiting_frames, [], 0
         self._has_room.set()
         failed = self._task.done() and self._task.exception() is not None
@@ -173,19 +179,6 @@ class _Pump:
         if self.ended:
             self._task.result()  # raises the error
         return "".join(frames)
-
-    @property
-    def _has_news(self) -> bool:
-        return bool(self._waiting_frames) or self._task.done()
-
-    async def _wait(self, seconds: float | None) -> None:
-        """Wait for frames or the end; raises _SilenceError after `seconds`."""
-        self._news.clear()
-        try:
-            async with asyncio.timeout(seconds):
-                await self._news.wait()
-        except TimeoutError:
-            raise _SilenceError from None
 
     async def aclose(self) -> None:
         """End the task."""
@@ -200,9 +193,6 @@ class _Pump:
             if self._waiting_characters > MAX_AHEAD:
                 self._has_room.clear()
                 await self._has_room.wait()
-
-    def _note_end(self, _task: asyncio.Task[None]) -> None:
-        self._news.set()
 
 
 class ClientDisconnectedError(Exception):

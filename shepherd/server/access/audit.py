@@ -88,6 +88,7 @@ def short_arguments(arguments: messages.JsonObject, secrets: Mapping[str, str]) 
     `secrets` maps values that must not appear to the names that replace them.
     """
     short = _Shortener(secrets).short(arguments)
+    # many short values can still be too long together; the beginning of their JSON is kept then
     text = json.dumps(short, ensure_ascii=False, default=str)
     return short if len(text) <= MAX_ARGUMENTS else f"{text[:MAX_ARGUMENTS]}{CUT}"
 
@@ -232,10 +233,10 @@ def _append_line(path: Path, line: bytes) -> None:
             raise OSError(f"{path} is not a regular file")
         if status.st_uid != os.geteuid():
             raise OSError(f"{path} is another user's")
-        if stat.S_IMODE(status.st_mode) != 0o600:
+        if stat.S_IMODE(status.st_mode) != 0o600:  # the user or a copy may have opened it to others
             os.fchmod(descriptor, 0o600)
         written = os.write(descriptor, line)
-        if written != len(line):
+        if written != len(line):  # the disk is full
             os.ftruncate(descriptor, status.st_size)
             raise OSError(f"{path}: no space is left")
     finally:
@@ -270,12 +271,15 @@ class CallRecord(Struct):
 
     def add(self, decision: str, by: str, cause: str) -> None:
         """Note a decision."""
-        if len(self.decisions) < MAX_DECISIONS:
+        if len(self.decisions) < MAX_DECISIONS:  # a tool may make any number of calls
             cause = without_secrets(cause[:MAX_TEXT], self.secrets)
             self.decisions.append({"decision": decision, "by": by, "cause": cause})
 
     def ended(self, result: ToolResult) -> None:
-        """Note the result."""
+        """Note the result; only a call that never ran was denied.
+
+        The last decision about one that ran can be that of a call in it.
+        """
         last = self.decisions[-1]["decision"] if self.decisions else ""
         if result.ok:
             self.outcome = "ok"
@@ -339,6 +343,7 @@ class AuditedTools(Struct, frozen=True):
     def _entry(self, call: messages.ToolCall) -> messages.JsonObject:
         """The beginning of a call's lines."""
         runner = self.runner
+        # a name that no tool has is text of the model, which could hold a secret
         name = UNKNOWN if runner.registry.get(call.name) is None else call.name
         origin = self.origin()
         if runner.caller:  # a tool whose model calls this one
@@ -353,7 +358,7 @@ def noted_command(audit: AuditLog, name: str, argument: str) -> Generator[None]:
     Raises ApiError before the command runs if the line can't be written and must be.
     """
     record = CallRecord(keys_in(os.environ))
-    tool = name if name.startswith(SIGN) else f"/{name}"
+    tool = name if name.startswith(SIGN) else f"/{name}"  # `!ls` or `/clear`
     arguments = short_arguments({"argument": argument}, record.secrets)
     try:
         with audit.noted(_line_start(tool, arguments, current_origin()), record):

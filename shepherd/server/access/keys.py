@@ -103,9 +103,10 @@ class Keys(ABC):
                 "a letter or digit first."
             )
         secret = _new_secret()
-        created = self._now().replace(microsecond=0)
+        created = self._now().replace(microsecond=0)  # the file has whole seconds
         entry = change(ApiKey(name, secret[:PREFIX_CHARACTERS], _digest(secret), created))
 
+        # the check is in the change: another process may add the name meanwhile
         def with_entry(keys: list[ApiKey]) -> list[ApiKey]:
             if any(k.name == name for k in keys):
                 raise KeyStoreError(f"There is a key called {name} already; remove it first.")
@@ -231,7 +232,7 @@ class KeyStore(Keys):
         try:
             if self._read_version != _version(self.path.stat()):
                 self._reload()
-        except FileNotFoundError:
+        except FileNotFoundError:  # a file that was deleted makes its keys invalid
             self._read_version, self._keys = None, []
         except OSError as error:
             raise self._broken(f"can't be read: {error.strerror}") from error

@@ -15,7 +15,7 @@ from shepherd.server.generation import NO_TOKENS
 from shepherd.server.record import current_key
 from shepherd.session import Session
 
-_ALL = 2**62
+_NO_KNOWN_LIMIT = 2**62
 """The tokens of an answer whose model has a context of unknown size."""
 
 
@@ -151,8 +151,7 @@ class Budget(Struct, eq=False):
         if key is None or backend is None:
             return 0
         prompt = await backend.count_session_tokens(session)
-        context = backend.info.context_size
-        answer = max(1, context - prompt) if context else _ALL  # what the context has room for
+        answer = _answer_room(backend.info.context_size, prompt)
         if self._wished_tokens:
             answer = min(answer, self._wished_tokens - done.completion_tokens)
         used = done.prompt_tokens + done.completion_tokens
@@ -179,7 +178,7 @@ class Budget(Struct, eq=False):
         reserve_tokens = self.meter.limits.reserve_tokens
         if work.max_tokens == NO_TOKENS:
             return await reserve_tokens(key, prompt, prompt)
-        room = max(1, context - prompt) if context else _ALL
+        room = _answer_room(context, prompt)
         if work.max_tokens:
             needed = prompt + answers * min(work.max_tokens, room)
             return await reserve_tokens(key, needed, needed)
@@ -187,6 +186,14 @@ class Budget(Struct, eq=False):
         reserved = await reserve_tokens(key, needed, wished)
         work.max_tokens = (reserved - prompt) // answers
         return reserved
+
+
+def _answer_room(context: int, prompt: int) -> int:
+    """The tokens that an answer has room for, by the sizes of the context and of the prompt.
+
+    A prompt that is too long gets one: the model refuses it, with a better error than a limit.
+    """
+    return max(1, context - prompt) if context else _NO_KNOWN_LIMIT
 
 
 async def _count_prompts(backend: Backend, work: Work) -> int:

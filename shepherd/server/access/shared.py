@@ -114,6 +114,7 @@ class KeyWindows:
         )
 
     def _reserve(self, amount: int) -> None:
+        """Hold tokens in the windows too; a negative amount gives them back."""
         for seconds in PERIODS:
             self.limiter.window(self._key, Resource.TOKENS, seconds).reserve(amount)
 
@@ -246,7 +247,7 @@ class SharedLimits:
             def change(rows: Rows) -> tuple[int, Limiter]:
                 windows = KeyWindows(rows, name, self._clock)
                 windows.limiter.settle(name, Resource.TOKENS, 0, sum(used for _, used in settled))
-                windows.hold(self.id, held)
+                windows.hold(self.id, held)  # before the work, which may use what was given back
                 amount = work(windows)
                 windows.hold(self.id, held + amount)
                 windows.save(rows)

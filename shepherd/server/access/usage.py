@@ -100,20 +100,20 @@ class UsageStore:
     def delete_older(self, days: int) -> None:
         """Forget what was used more than `days` ago."""
         oldest = (datetime.now(UTC) - timedelta(days=days)).date().isoformat()
-        self._later(("DELETE FROM usage WHERE day < ?", (oldest,)))
+        self._write_later(("DELETE FROM usage WHERE day < ?", (oldest,)))
 
     def note_use(self, key: str, moment: int) -> None:
         """Note that a key was used at a Unix time."""
-        self._later((_NOTE_USE, (key, moment)))
+        self._write_later((_NOTE_USE, (key, moment)))
 
     def add(self, usage: Usage) -> None:
         """Add to what was used."""
-        self._later((_ADD, structs.asdict(usage)))
+        self._write_later((_ADD, structs.asdict(usage)))
 
     def read(self, days: int, key: str | None = None) -> Future[list[Usage]]:
         """The usage of the last days, the newest first; the future may raise UsageError."""
         oldest = (datetime.now(UTC) - timedelta(days=days - 1)).date().isoformat()
-        return self._thread.submit(self._read, lambda rows: _read(rows, oldest, key))
+        return self._thread.submit(self._read, lambda rows: _usage_since(rows, oldest, key))
 
     def last_used(self) -> dict[str, int]:
         """When each key was last used, as Unix times; raises UsageError."""
@@ -124,9 +124,10 @@ class UsageStore:
 
     def flush(self) -> None:
         """Wait until all is written."""
-        self._thread.submit(int).result()
+        self._thread.submit(int).result()  # stands behind all that was submitted before
 
-    def _later(self, *writes: Write) -> None:
+    def _write_later(self, *writes: Write) -> None:
+        """Write these statements in the thread, in one transaction."""
         self._thread.submit(self._write, writes)
 
     def _write(self, writes: Sequence[Write]) -> None:
@@ -160,11 +161,12 @@ def open_usage(path: Path) -> Database:
 
 
 def _execute(writes: Sequence[Write], rows: Rows) -> None:
+    """Run the statements; `writes` comes first to be bound."""
     for statement, values in writes:
         rows.execute(statement, values)
 
 
-def _read(rows: Rows, oldest: str, key: str | None) -> list[Usage]:
+def _usage_since(rows: Rows, oldest: str, key: str | None) -> list[Usage]:
     """The usage from a day on, of one key, or of all for None."""
     used = rows.execute(
         "SELECT day, key, model, requests, prompt_tokens, cached_tokens, completion_tokens "
@@ -190,7 +192,7 @@ def usage_router(store: UsageStore) -> APIRouter:
         `?days=` limits the days (30), and `?key=` the keys. Only the scope `admin` sees those of
         other keys.
         """
-        name = _visible(request.query_params.get("key"))
+        name = _visible_key(request.query_params.get("key"))
         days = _days(request.query_params.get("days", str(DEFAULT_DAYS)))
         rows = await asyncio.wrap_future(store.read(days, name))
         return JsonResponse({"object": "list", "data": [structs.asdict(row) for row in rows]})
@@ -198,7 +200,7 @@ def usage_router(store: UsageStore) -> APIRouter:
     return router
 
 
-def _visible(name: str | None) -> str | None:
+def _visible_key(name: str | None) -> str | None:
     """The name of the key whose usage is shown, None for all; raises ApiError."""
     key = current_key()
     if key is None or KeyScope.ADMIN in key.scopes:

@@ -105,7 +105,10 @@ class AgentTurn(Observer):
     async def prefilled(
         self, backend: Backend, session: Session, callback: EventCallback, count: int = 1
     ) -> AsyncGenerator[Sequence[Prefilled]]:
-        """Prefill the first round; hidden rounds leave if the prompt does not fit with them."""
+        """Prefill the first round; hidden rounds leave if the prompt does not fit with them.
+
+        A turn gives one answer, so `count` is always 1.
+        """
         prefilled = self._accounts.watch.prefilled
         async with AsyncExitStack() as first_round:
             enter = first_round.enter_async_context
@@ -140,10 +143,8 @@ class AgentTurn(Observer):
         tools = ReportedTools(self._tools, text, prompt, limits.max_rounds)
         messages_before = list(self.session.messages)
         rounds = TaskRounds(backend, accounts, lambda: accounts.budget.give_back(prompt.done()))
-        others = sub_agents(
-            self.session, rounds, limits, agent.max_tasks, agent.offer, client_tools
-        )
-        async with others:
+        tasks = sub_agents(self.session, rounds, limits, agent.max_tasks, agent.offer, client_tools)
+        async with tasks:
             limits = replace(limits, observer=TurnRounds(prompt, text, accounts))
             outcome = await continue_turn(
                 self.session, backend, tools, listen, limits, client_tools
@@ -178,6 +179,7 @@ class AgentTurn(Observer):
         reason = outcome.finish_reason
         if reason is FinishReason.ERROR and last.finish_reason is not FinishReason.ERROR:
             reason = FinishReason.LENGTH  # the limit of rounds, or of equal calls
+        # a call of a server's tool that did not run any more is nothing that a client can run
         calls = [call for call in last.message.tool_calls if call.name in self._client_tools]
         answer = Message.assistant(
             text.content.complete,
@@ -208,11 +210,11 @@ class TurnPrompt(Prefilled):
     def __init__(self, first: Prefilled, first_round: AsyncExitStack) -> None:
         self.prompt_tokens = first.prompt_tokens
         self.cached_tokens = first.cached_tokens
-        self.generations: list[Generation] = []
-        self.current = first
-        self._first_round: AsyncExitStack | None = first_round
+        self.generations: list[Generation] = []  # of the rounds that have ended
+        self.current = first  # the prompt of the round that runs, or ended last
+        self._first_round: AsyncExitStack | None = first_round  # until that round takes it
         self._copied_logprobs = 0  # those of the current round that the answer has already
-        self._is_running = True
+        self._is_running = True  # whether the current round is not among `generations` yet
 
     def take_first(self) -> AsyncExitStack | None:
         """What the first round holds, once; who takes it gives it back."""
@@ -221,7 +223,7 @@ class TurnPrompt(Prefilled):
 
     def begin_round(self, prefilled: Prefilled) -> None:
         """Continue with the prompt of another round."""
-        self.update_logprobs()
+        self.update_logprobs()  # the last ones of the round before
         self.current, self._copied_logprobs, self._is_running = prefilled, 0, True
 
     def end_round(self, generation: Generation) -> None:
@@ -261,8 +263,7 @@ class TurnRounds(Observer):
     def __init__(self, prompt: TurnPrompt, text: AnswerText, accounts: Accounts) -> None:
         self._prompt = prompt
         self._text = text
-        self._budget = accounts.budget
-        self._watch = accounts.watch
+        self._accounts = accounts
         self._max_tokens = 0  # of the round that comes, as the key allows it; 0: no limit
 
     @asynccontextmanager
@@ -276,11 +277,11 @@ class TurnRounds(Observer):
                 yield [self._prompt.current]
             return
         try:
-            self._max_tokens = await self._budget.next_round(session, self._prompt.done())
+            self._max_tokens = await self._accounts.budget.next_round(session, self._prompt.done())
         except ApiError as error:  # the answer so far is good, and says why it ends
             self._text.note(error.message)
             raise OutOfTokensError(error.message) from error
-        async with self._watch.prefilled(backend, session, callback, count) as prompts:
+        async with self._accounts.watch.prefilled(backend, session, callback, count) as prompts:
             self._prompt.begin_round(prompts[0])
             yield prompts
 
@@ -289,7 +290,7 @@ class TurnRounds(Observer):
     ) -> Generation:
         """The answer of a round, within what the turn and the key have left."""
         limit = smaller_limit(max_tokens, self._max_tokens)
-        generation = await self._watch.generate(backend, prompt, callback, limit)
+        generation = await self._accounts.watch.generate(backend, prompt, callback, limit)
         self._prompt.end_round(generation)
         self._text.end_generation(generation.message)
         return generation
@@ -316,6 +317,7 @@ class ReportedTools(Struct, frozen=True):
         one_round_is_left = len(self.prompt.generations) == self.max_rounds - 1
         if not one_round_is_left:
             return result
+        # the model gets its warning with the result, so that it answers instead of calling again
         return replace(result, content=f"{result.content}\n{LAST_ROUND}")
 
 
@@ -326,7 +328,8 @@ def total(stats: Sequence[Stats]) -> Stats:
     sums: dict[str, Any] = {
         name: sum(getattr(of_round, name) or 0 for of_round in stats) for name in MEASURES
     }
-    sums["context_used"], sums["context_size"] = stats[-1].context_used, stats[-1].context_size
+    last = stats[-1]
+    sums["context_used"], sums["context_size"] = last.context_used, last.context_size
     if all(of_round.cost is None for of_round in stats):
         sums["cost"] = None  # unknown, and not nothing
     return Stats(**sums)

@@ -86,7 +86,7 @@ class ClientApprovals(Struct):
         return approval
 
     def decide(self, id: str, approval: Approval) -> None:
-        """Set the answer; raises SharedSessionError as `OpenQuestion.decide`."""
+        """Answer a question; raises SharedSessionError if that is over, or lacks the choice."""
         question = self._questions.get(id)
         if question is None:
             raise approvals.question_is_over()
@@ -96,7 +96,7 @@ class ClientApprovals(Struct):
         """Deny the open questions and all later ones, and end the streams of updates."""
         self.closed = True
         for question in self._questions.values():
-            if not question.answer.done():
+            if not question.answer.done():  # one that was just answered is still in the table
                 question.answer.set_result(Approval(Choice.DENY, reason=ENDING))
         self.log.close()
 

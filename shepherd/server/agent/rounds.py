@@ -46,7 +46,7 @@ class HiddenRounds:
         *_, (digest_of_answer, _) = _digests(owner, [*history, answer])
         size = sum(_size(message) for message in hidden)
         self._forget(digest_of_answer)  # the same question may have been asked before
-        if size > self._max_bytes:
+        if size > self._max_bytes:  # it would drive out all others, and itself too
             return
         self._rounds[digest_of_answer] = size, tuple(hidden)
         self._bytes += size
@@ -76,13 +76,13 @@ class HiddenRounds:
 
 def _digests(owner: str, history: Sequence[Message]) -> Iterator[tuple[bytes, Message]]:
     """Each message with a digest of the history up to it."""
-    running = hashlib.sha256(owner.encode())
+    running = hashlib.sha256(owner.encode())  # no other key gets the hidden messages
     for message in history:
-        running.update(hashlib.sha256(_visible(message).encode()).digest())
+        running.update(hashlib.sha256(_comparable_parts(message).encode()).digest())
         yield running.digest(), message
 
 
-def _visible(message: Message) -> str:
+def _comparable_parts(message: Message) -> str:
     """The parts of a message that every client sends back.
 
     Clients change white space, ids and reasoning, and some send only the first call.

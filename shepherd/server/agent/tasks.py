@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
+from http import HTTPStatus
 
 from msgspec import Struct, structs
 
@@ -25,9 +26,7 @@ from shepherd.session import Session
 from shepherd.tools.tool import AnyTool
 from shepherd.turn import TurnLimits
 
-LIMIT_REACHED = 429
-
-_current: ContextVar[Tasks | None] = ContextVar("tasks_of_turn", default=None)
+_current_tasks: ContextVar[Tasks | None] = ContextVar("tasks_of_turn", default=None)
 
 
 def turn_task(
@@ -39,7 +38,7 @@ def turn_task(
 
 def _tasks() -> Tasks:
     """The sub-agents of the turn that calls `task`; raises ToolError outside of a turn."""
-    tasks = _current.get()
+    tasks = _current_tasks.get()
     if tasks is None:
         raise ToolError(f"{TASK} works in a conversation only")
     return tasks
@@ -123,20 +122,22 @@ class TaskRounds:
 
     async def _hold(self, held: AsyncExitStack, backend: Backend, work: Work) -> None:
         """Hold the tokens of a round until the stack is closed; raises ToolError."""
+        self._give_back()
         while True:
             # of this moment: a round that ends from now on is not missed
             round_ended = self._round_ended
-            self._give_back()
             measuring = self._accounts.meter.budget().measured(backend, work)
             try:
                 await measuring.__aenter__()
             except errors.ApiError as error:
+                # an end while the tokens were asked for may have freed them, so ask again
                 others_hold_tokens = self._running_rounds > 0 or round_ended.is_set()
-                if error.status != LIMIT_REACHED or not others_hold_tokens:
+                if error.status != HTTPStatus.TOO_MANY_REQUESTS or not others_hold_tokens:
                     raise ToolError(error.message) from error
                 await round_ended.wait()
                 continue
             self._running_rounds += 1
+            # left in the reverse order: the tokens are free before others are woken
             held.callback(self._note_round_ended)
             held.push_async_exit(measuring)
             return
@@ -165,7 +166,7 @@ class _TaskObserver(Observer):
         """The prompt of a round, for which tokens of the key are held until it has ended."""
         work = Work([session], answers=1, max_tokens=0, requests=self._uncounted_requests)
         async with self._rounds.measured(backend, work):
-            self._uncounted_requests = 0
+            self._uncounted_requests = 0  # this round has counted it
             async with super().prefilled(backend, session, callback, count) as prompts:
                 self._max_tokens = work.max_tokens
                 self._written_characters, self._final_stats = 0, None
@@ -212,6 +213,7 @@ async def sub_agents(
     """
 
     def offered(tools: Iterable[AnyTool], model: ModelInfo) -> list[ToolSpec]:
+        """Of a sub-agent's tools, those that the settings offer to its model."""
         names = {tool.name for tool in tools}
         return [spec for spec in offer(model) if spec.name in names]
 
@@ -225,9 +227,9 @@ async def sub_agents(
         slots=asyncio.Semaphore(max_tasks),
         client_tools=client_tools,
     )
-    token = _current.set(tasks)
+    token = _current_tasks.set(tasks)
     try:
         yield
     finally:
-        _current.reset(token)
+        _current_tasks.reset(token)
         await rounds.aclose()

@@ -76,6 +76,7 @@ class AnswerText:
 
     def end_call(self, call: messages.ToolCall, result: ToolResult) -> None:
         """Complete the line about a call; one without a beginning gets a whole line."""
+        # `→ 3 lines`, or the beginning of the error
         lines = len(result.content.splitlines())
         outcome = pluralize(lines, "line") if result.ok else _short_code(result.content)
         if self._open_call is call:
