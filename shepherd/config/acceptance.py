@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
-from pydantic import ValidationError
 
 from shepherd.config.files import exclusive, read_text, write_private
 from shepherd.config.section import Section
@@ -86,6 +85,6 @@ class AcceptanceStore:
             return _Accepted()
         try:
             return _Accepted.model_validate(json.loads(text))
-        except (ValueError, RecursionError, ValidationError) as error:
+        except (ValueError, RecursionError) as error:  # no JSON, or not of this form
             message = f"{self.path}: not a list of accepted commands; repair or delete the file"
             raise ConfigError(message) from error

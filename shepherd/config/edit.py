@@ -21,8 +21,8 @@ def set_value(path: Path, key: str, value: object) -> str:
     Returns the other errors in the file, "" if there are none. Raises ConfigError, and writes
     nothing, if the value is wrong or the file is not TOML.
     """
-    layers.flag_layer({key: value})
-    section, names = _place(key)
+    layers.flag_layer({key: value})  # raises ConfigError for a wrong value
+    section, names = _section_and_names(key)
 
     def change(document: Document) -> None:
         table = _table(document, section)
@@ -39,7 +39,7 @@ def unset_value(path: Path, key: str) -> tuple[bool, str]:
 
     Returns whether it was there, and the other errors in the file.
     """
-    section, names = _place(key)
+    section, names = _section_and_names(key)
     removed: list[object] = []
 
     def change(document: Document) -> None:
@@ -52,14 +52,14 @@ def unset_value(path: Path, key: str) -> tuple[bool, str]:
     return bool(removed), problems
 
 
-def _place(key: str) -> tuple[str, list[str]]:
+def _section_and_names(key: str) -> tuple[str, list[str]]:
     """The section of a setting and all its names in a file, the main name first."""
     section, _, name = key.partition(".")
     field = find_field(key)
     return section, [name, *(aliases(field) if field else ())]
 
 
-def change_document(path: Path, change: Callable[[Document], None]) -> str:
+def change_document(path: Path, change: Callable[[Document], object]) -> str:
     """Change the TOML file at `path`, which is created if it is missing, and return its new text.
 
     Raises ConfigError, and writes nothing, if the file is not TOML.
@@ -87,19 +87,15 @@ def save_table(path: Path, name: str, values: Mapping[str, object]) -> None:
         for key in [key for key in table if key not in values]:
             del table[key]
         for key, value in values.items():
-            if table.get(key) != value:
+            if table.get(key) != value:  # an equal value keeps its form and its comment
                 table[key] = value
 
     change_document(path, change)
 
 
 def remove_table(path: Path, name: str) -> None:
-    """Remove the table `name` from the file at `path`, if it is there; see `save_table`."""
-
-    def change(document: Document) -> None:
-        document.pop(name, None)
-
-    change_document(path, change)
+    """Remove the table `name` from the file at `path`, if it is there; raises ConfigError."""
+    change_document(path, lambda document: document.pop(name, None))
 
 
 def _edit(path: Path, change: Callable[[Document], None]) -> str:

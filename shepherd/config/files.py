@@ -57,12 +57,12 @@ def replace_at(directory: int, name: str, data: bytes, attributes: Attributes) -
             file.flush()
             _set_attributes(file.fileno(), attributes)
             os.fsync(file.fileno())  # else a crash could leave an empty file under the name
-            if not temporary:
+            if not temporary:  # `os.replace` needs a name
                 temporary = _temporary_name(name)
                 source = str(_OPEN_FILES / str(file.fileno()))
                 os.link(source, temporary, dst_dir_fd=directory, follow_symlinks=True)
             os.replace(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-        except BaseException:
+        except BaseException:  # also an interrupt must leave no file behind
             if temporary:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary, dir_fd=directory)
@@ -88,7 +88,8 @@ def _remove_unlocked(directory: int, name: str) -> None:
 
 
 def _new_file(directory: int, name: str, mode: int) -> tuple[int, str]:
-    """A new file, open for writing: its descriptor, and its name if it must have one."""
+    """A new file, open for writing: its descriptor, and its name, "" if it has none yet."""
+    # an unnamed file gets its name through /proc
     if hasattr(os, "O_TMPFILE") and _OPEN_FILES.is_dir():
         with contextlib.suppress(OSError):  # not every file system has unnamed files
             flags = os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC
@@ -103,6 +104,7 @@ def _temporary_name(name: str) -> str:
 
 
 def _stem(name: str) -> str:
+    """`.NAME`, cut so that a token still fits into the length of a file's name."""
     return "." + os.fsencode(name)[:_MAX_STEM].decode("utf-8", "ignore")
 
 
@@ -177,6 +179,7 @@ def exclusive(path: Path) -> Generator[None]:
     """Hold the lock of the file at `path`; waits until other processes release it."""
     target = path.resolve()
     make_private_directory(target.parent)
+    # a file of its own, because each write replaces the file at `path`
     lock = os.open(target.with_name(f".{target.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

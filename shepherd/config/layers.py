@@ -44,6 +44,7 @@ class Layer(Struct, frozen=True):
         """`FILE:LINE`, the variable or the flag that set the value at `location`."""
         if self.path is not None:
             return f"{self.path}:{line_of(self.text, location)}"
+        # a value inside of a setting, as in a list, comes from where the setting does
         key = ".".join(str(part) for part in location[:2])
         source = self.sources.get(key)  # None for a key that the layer does not know
         return source.origin if source and source.origin else str(self.name)
@@ -127,8 +128,9 @@ def _check(layer: Layer, data: Mapping[str, object]) -> None:
         problems = [p for p in error.errors(include_url=False) if not _between_layers(p)]
         if problems:
             lines = [f"{layer.where(p['loc'])}: {describe(p)}" for p in problems[:MAX_PROBLEMS]]
-            more = [f"and {len(problems) - len(lines)} more"] if len(problems) > len(lines) else []
-            raise errors.ConfigError("\n".join(lines + more)) from error
+            if len(problems) > MAX_PROBLEMS:
+                lines.append(f"and {len(problems) - MAX_PROBLEMS} more")
+            raise errors.ConfigError("\n".join(lines)) from error
 
 
 def _between_layers(problem: ErrorDetails) -> bool:
@@ -142,6 +144,7 @@ def _canonical(layer: Layer, data: Mapping[str, Table]) -> dict[str, object]:
     named: dict[str, object] = {}
     for name, value in values.items():
         key = first_name(name)
+        # set beside its first name, or beside a further one
         if key != name and (key in values or key in named):
             where = layer.where(tuple(name.split(".")))
             raise errors.ConfigError(f"{where}: {name} is another name of {key}; set one of them")
@@ -152,6 +155,7 @@ def _canonical(layer: Layer, data: Mapping[str, Table]) -> dict[str, object]:
 def describe(problem: ErrorDetails) -> str:
     """The sentence for one of pydantic's problems with a Config."""
     location, key = problem["loc"], validation.key_of(problem)
+    # of a section as a whole, all other problems are that it is no table
     if len(location) == 1 and problem["type"] not in ("extra_forbidden", "value_error"):
         return f"{key} is a section: write [{key}]"
     field = _field_at(location)
@@ -177,20 +181,22 @@ def _unknown(location: tuple[str | int, ...], value: object) -> str:
 
 def _field_at(location: tuple[str | int, ...]) -> FieldInfo | None:
     """The field at `location`; None inside a list of plain values."""
-    kind: type[BaseModel] = Config
+    kind: type[BaseModel] | None = Config
     field: FieldInfo | None = None
     for part in location:
         if isinstance(part, int):  # an item of the list: its class is known already
             continue
-        field = kind.model_fields.get(part) or _by_alias(kind, part)
+        field = _field_called(part, kind) if kind else None
         if field is None:
             return None
-        kind = _inner_model(field) or kind
+        kind = _inner_model(field)  # None: a plain value has no fields
     return field if not isinstance(location[-1], int) else None
 
 
-def _by_alias(kind: type[BaseModel], name: str) -> FieldInfo | None:
-    return next((f for f in kind.model_fields.values() if name in aliases(f)), None)
+def _field_called(name: str, kind: type[BaseModel]) -> FieldInfo | None:
+    """The field of a class by its name, or by another name that a file may use."""
+    fields = kind.model_fields
+    return fields.get(name) or next((f for f in fields.values() if name in aliases(f)), None)
 
 
 def _inner_model(field: FieldInfo) -> type[BaseModel] | None:

@@ -17,6 +17,7 @@ DEFAULT_UBATCH = 512
 
 
 def _check_context(size: int) -> int:
+    """The size; raises ValueError for one that llama.cpp would make larger."""
     if 0 < size < MIN_CONTEXT:
         raise ValueError(f"must be 0 or at least {MIN_CONTEXT}, got {size}")
     return size
@@ -133,6 +134,7 @@ class LlamaCppSection(Section):
 
     @model_validator(mode="after")
     def _fits_batch(self) -> LlamaCppSection:
+        """Refuse more tokens at once than are submitted; 0 is a default that fits."""
         if self.ubatch > self.n_batch > 0:
             raise ValueError(f"ubatch ({self.ubatch}) must not exceed n_batch ({self.n_batch})")
         return self

@@ -37,7 +37,7 @@ def load_config(
     paths = Paths.from_env(env)
     defaults = Layer(LayerName.DEFAULT, {"llamacpp.models_dir": str(paths.models)})
     user = read_file_layer(LayerName.USER, paths.user_file)
-    project, warnings = _project_layer(cwd, paths, defaults.values | user.values)
+    project, warnings = _project_layer(cwd, defaults.values | user.values)
     # a project's rules do not replace the user's: they count beside them if they are stricter
     rules = cast(list[dict[str, object]], project.values.pop(RULES, []))
     project.sources.pop(RULES, None)
@@ -52,14 +52,10 @@ def load_config(
     return _merged(layers, provenance)
 
 
-def _project_layer(
-    cwd: Path, paths: Paths, below: Mapping[str, object]
-) -> tuple[Layer, tuple[str, ...]]:
+def _project_layer(cwd: Path, below: Mapping[str, object]) -> tuple[Layer, tuple[str, ...]]:
     """What a project's file may set, and warnings of the rest; `below` are the user's values."""
     path = project_file(cwd)
-    if (
-        path is None or path == paths.user_file
-    ):  # in its directory, the user's own file is no project's
+    if path is None:
         return Layer(LayerName.PROJECT), ()
     return admit(read_file_layer(LayerName.PROJECT, path), below)
 
@@ -112,10 +108,11 @@ def default_of(section: str, key: str) -> object:
 
 
 def _show_section(config: Config, name: str) -> str:
+    """`[NAME]` and a line `KEY = VALUE  # SOURCE` for each setting."""
     lines = [f"[{name}]"]
     for key in section_class(Config.model_fields[name]).model_fields:
         value = config.value(f"{name}.{key}")
-        source = _place(config.source(f"{name}.{key}"), (name, key))
+        source = _source_text(config.source(f"{name}.{key}"), (name, key))
         text = f"{key} = {show_value(value)}"
         if value is None:  # unset: what holds instead is a comment
             text = f"# {key} = {show_value(default_of(name, key))}".rstrip()
@@ -127,15 +124,15 @@ def _show_section(config: Config, name: str) -> str:
     return "\n".join(lines)
 
 
-def _place(source: Source, location: tuple[str, str]) -> str:
+def _source_text(source: Source, location: tuple[str, str]) -> str:
     """`FILE:LINE`, a variable, `command line` or `default`."""
     if source.path is None:
         return str(source)
     text = source.path.read_text(encoding="utf-8")
-    return f"{_short(source.path)}:{line_of(text, location)}"
+    return f"{_with_tilde(source.path)}:{line_of(text, location)}"
 
 
-def _short(path: Path) -> str:
+def _with_tilde(path: Path) -> str:
     """The path with `~` for the home directory."""
     home = os.environ.get("HOME", "")
     return str(path).replace(home, "~", 1) if home and path.is_relative_to(home) else str(path)

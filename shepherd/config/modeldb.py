@@ -106,10 +106,13 @@ def _entries(text: str, name: str) -> list[ModelEntry]:
     tables: object = data.get("model", [])
     if set(data) - {"model"} or not isinstance(tables, list):
         raise errors.ConfigError(f"{name}: it holds [[model]] tables and nothing else")
-    return [_entry(text, name, i, t) for i, t in enumerate(cast(list[object], tables))]
+    return [
+        _entry(text, name, index, table) for index, table in enumerate(cast(list[object], tables))
+    ]
 
 
 def _entry(text: str, name: str, index: int, table: object) -> ModelEntry:
+    """The entry of one table; raises ConfigError with the line of its first problem."""
     try:
         return ModelEntry.model_validate(table)
     except ValidationError as error:
@@ -120,7 +123,7 @@ def _entry(text: str, name: str, index: int, table: object) -> ModelEntry:
 
 def _describe(problem: ErrorDetails) -> str:
     """The sentence for one of pydantic's problems with an entry."""
-    key = str(next(iter(problem["loc"]), "model"))
+    key = str(problem["loc"][0] if problem["loc"] else "model")  # no place: it is no table
     field = ModelEntry.model_fields.get(key)
     return validation.describe_problem(
         problem,

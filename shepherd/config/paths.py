@@ -117,30 +117,31 @@ def project_file(cwd: Path) -> Path | None:
 
     Outside a repository, only `cwd` itself is searched.
     """
-    for directory in _up_to_repository_root(cwd):
-        candidate = directory / PROJECT_FILE
-        if candidate.is_file():
-            return candidate
-    return None
+    return _nearest(cwd, PROJECT_FILE)
 
 
 def project_mcp_files(cwd: Path) -> list[Path]:
     """The nearest file of each name in PROJECT_MCP_FILES, found like `project_file`."""
-    places = _up_to_repository_root(cwd)
-    nearest = (
-        next((path for place in places if (path := place / name).is_file()), None)
-        for name in PROJECT_MCP_FILES
-    )
+    nearest = [_nearest(cwd, name) for name in PROJECT_MCP_FILES]
     return [path for path in nearest if path is not None]
 
 
 def project_hooks_file(cwd: Path) -> Path | None:
     """The nearest `.shepherd/hooks.toml`, found like `project_file`."""
-    places = (place / PROJECT_HOOKS_FILE for place in _up_to_repository_root(cwd))
-    return next((path for path in places if path.is_file()), None)
+    return _nearest(cwd, PROJECT_HOOKS_FILE)
+
+
+def _nearest(cwd: Path, name: str) -> Path | None:
+    """The file of this name in the nearest directory of a project that has one."""
+    for directory in _up_to_repository_root(cwd):
+        candidate = directory / name
+        if candidate.is_file():
+            return candidate
+    return None
 
 
 def _up_to_repository_root(cwd: Path) -> list[Path]:
+    """`cwd` and its parents up to the root of its git repository; without one, `cwd` alone."""
     directories = [cwd, *cwd.parents]
     for depth, directory in enumerate(directories, start=1):
         if (directory / ".git").exists():

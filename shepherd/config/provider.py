@@ -68,17 +68,20 @@ _KEY_SOURCE = re.compile(r"(|none|file|keyring|env:[A-Za-z_][A-Za-z0-9_]*)")
 
 
 def _web_address(url: str) -> str:
+    """The URL without a slash at its end, so that paths can be added; raises ValueError."""
     validation.check_web_address(url, "give it as the key")
     return url.rstrip("/")
 
 
 def _web_addresses(urls: list[str]) -> list[str]:
+    """All the URLs, as `_web_address` makes them; "" is not the type's own address here."""
     if not all(urls):
         raise ValueError("must hold no empty address")
     return [_web_address(url) for url in urls]
 
 
 def _check_place(place: str) -> str:
+    """The place of a key; the error does not quote it, because it may be a key."""
     if not _KEY_SOURCE.fullmatch(place):
         raise ValueError(
             'says where the key is, not the key: "env:NAME", "file", "keyring" or "none"; '
@@ -203,7 +206,7 @@ def make_provider(name: str, values: Mapping[str, object], *, is_stored: bool = 
     else:
         if not problems:
             return provider
-    raise errors.ConfigError("\n".join(_describe(name, p) for p in problems)) from None
+    raise errors.ConfigError("\n".join(_describe(name, p) for p in problems))
 
 
 def _type_problems(type: object) -> list[ErrorDetails]:
@@ -228,12 +231,12 @@ def check_name(name: str) -> None:
 def _describe(name: str, problem: ErrorDetails) -> str:
     """One of pydantic's problems with a provider, in a sentence without the value."""
     key = validation.key_of(problem)
-    first = str(problem["loc"][0])
-    field = Provider.model_fields.get(first)
+    setting = str(problem["loc"][0])
+    field = Provider.model_fields.get(setting)
     types = (*PROVIDER_TYPES, *plugin_types())
-    if first == "type":
+    if setting == "type":
         expectation = "one of " + ", ".join(f'"{word}"' for word in types)
-    elif first == "headers":
+    elif setting == "headers":
         expectation = "a table of texts"
     else:
         expectation = "" if field is None else expected(field)
@@ -244,7 +247,7 @@ def _describe(name: str, problem: ErrorDetails) -> str:
         unknown=f"unknown setting {name}.{key}{suggestion}",
         expected=expectation,
     )
-    if first != "type":
+    if setting != "type":
         return text
     if problem["type"] == "missing":
         return f"{text}; it is one of {', '.join(types)}"
@@ -274,6 +277,10 @@ class Vendor(Struct, frozen=True):
     variables: tuple[str, ...]
     model: str
     base_url: str = ""
+
+    def variable_in(self, env: Mapping[str, str]) -> str | None:
+        """The first of its variables that holds a key."""
+        return next((name for name in self.variables if env.get(name, "").strip()), None)
 
 
 VENDORS = (
@@ -319,13 +326,9 @@ def vendor_of(provider: Provider) -> Vendor | None:
 
 
 def vendors_with_key(env: Mapping[str, str]) -> list[tuple[Vendor, str]]:
-    """The vendors whose key is in the environment, each with the variable that holds it."""
-    return [
-        (vendor, variable)
-        for vendor in VENDORS
-        if vendor.model
-        for variable in [v for v in vendor.variables if env.get(v, "").strip()][:1]
-    ]
+    """The vendors to suggest, because their key is in the environment, and its variable."""
+    suggested = [(vendor, vendor.variable_in(env)) for vendor in VENDORS if vendor.model]
+    return [(vendor, variable) for vendor, variable in suggested if variable]
 
 
 def _belongs(host: str, domains: tuple[str, ...]) -> bool:

@@ -125,8 +125,8 @@ class ProviderBook:
 
     def stored(self, name: str) -> Provider:
         """The provider of this name in the user's file; raises ConfigError."""
-        ephemeral = self._ephemeral.provider.name if self._ephemeral else None
-        if name == ephemeral and name not in [p.name for p in self.store.all()]:
+        ephemeral_name = self._ephemeral.provider.name if self._ephemeral else None
+        if name == ephemeral_name and name not in [p.name for p in self.store.all()]:
             raise ConfigError(
                 f"{name} is only on the command line, so nothing stored can be changed. "
                 f"`shepherd provider add {name}` stores a provider."
@@ -148,7 +148,7 @@ class ProviderBook:
         return not selector or self.pick(selector).is_local
 
     def is_stored(self, provider: Provider) -> bool:
-        """Whether the provider is in the user's file, not only on the command line."""
+        """Whether the provider is the one in the user's file, not that of the command line."""
         return self._ephemeral is None or self._ephemeral.provider.name != provider.name
 
     def key(self, provider: Provider) -> secrets.Secret:

@@ -42,6 +42,7 @@ class Secret:
             return ""
         if len(self.value) < _MIN_MASKED_LENGTH:
             return "…"
+        # `sk-` and its like tell whose key it is
         head = self.value[:3] if self.value[2:3] in ("-", "_") else ""
         return f"{head}…{self.value[-_VISIBLE_CHARACTERS:]}"
 
@@ -65,16 +66,13 @@ class Secrets:
         Raises ConfigError if the place that the provider names does not have it.
         """
         place = provider.api_key
-        if place == "file":
-            key = self.read(provider.name, place)
-            return self._required(provider, key, str(self._path))
-        if place == "keyring":
-            key = self.read(provider.name, place)
-            return self._required(provider, key, "the system's keyring")
+        if place in ("file", "keyring"):
+            described = str(self._path) if place == "file" else "the system's keyring"
+            return _required(provider, self.read(provider.name, place), described)
         if place.startswith(ENVIRONMENT):
             variable = place.removeprefix(ENVIRONMENT)
-            return self._required(provider, self._env.get(variable, ""), variable)
-        return Secret() if place == "none" else self._usual(provider)
+            return _required(provider, self._env.get(variable, ""), variable)
+        return Secret() if place == "none" else self._from_usual_variable(provider)
 
     def read(self, name: str, place: str) -> str:
         """The secret stored under `name` in `file` or `keyring`, "" if there is none."""
@@ -95,7 +93,7 @@ class Secrets:
     def delete(self, name: str, place: str) -> None:
         """Delete the secret stored under `name`, if there is one."""
         if place != "keyring":
-            self._write(name, None)
+            self._write(name, key=None)
             return
         with _keyring() as keyring:
             if keyring.get_password(SERVICE, name) is not None:
@@ -116,25 +114,11 @@ class Secrets:
         if provider.api_key in ("file", "keyring"):
             self.delete(provider.name, provider.api_key)
 
-    def _usual(self, provider: Provider) -> Secret:
+    def _from_usual_variable(self, provider: Provider) -> Secret:
         """The key in the first of its vendor's usual variables that is set."""
         vendor = vendor_of(provider)
-        for variable in vendor.variables if vendor else ():
-            key = self._env.get(variable, "").strip()
-            if key:
-                return Secret(key, variable)
-        return Secret()
-
-    def _required(self, provider: Provider, key: str, place: str) -> Secret:
-        """The key that was read at a place; raises ConfigError if it is empty."""
-        key = key.strip()
-        if not key:
-            name = provider.name
-            raise ConfigError(
-                f"The key of provider {name} is missing in {place}; "
-                f"`shepherd provider set {name} api-key -` stores it."
-            )
-        return Secret(key, place)
+        variable = vendor.variable_in(self._env) if vendor else None
+        return Secret(self._env[variable].strip(), variable) if variable else Secret()
 
     def _stored(self) -> dict[str, str]:
         """The keys in the file, by the names of their providers."""
@@ -155,16 +139,18 @@ class Secrets:
         except FileNotFoundError:
             return
         mode = stat.S_IMODE(result.st_mode)
-        if result.st_uid != os.getuid() or mode & 0o077:
+        if result.st_uid != os.getuid() or mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise ConfigError(
                 f"{self._path} holds keys and must be yours alone, but its mode is {mode:04o}: "
                 f"run `chmod 600 {self._path}`; if others use this machine, renew the keys."
             )
 
     def _write(self, name: str, key: str | None) -> None:
-        """Set or delete a key; the file is always private afterwards."""
+        """Set a key, or delete it for None; the file is always private afterwards."""
         from shepherd.config.edit import Document, change_document
 
+        if key is None and not self._path.exists():
+            return  # nothing to delete, and a deletion makes no file
         self._stored()  # raises an error that does not quote the file, which tomlkit's would
 
         def change(document: Document) -> None:
@@ -172,10 +158,20 @@ class Secrets:
             if key is not None:
                 document[name] = key
 
-        if key is None and not self._path.exists():
-            return
         change_document(self._path, change)
-        self._path.chmod(0o600)
+        self._path.chmod(0o600)  # a file that needed no change was not written, and keeps its mode
+
+
+def _required(provider: Provider, key: str, place: str) -> Secret:
+    """The key that was read at a place; raises ConfigError if it is empty."""
+    key = key.strip()
+    if not key:
+        name = provider.name
+        raise ConfigError(
+            f"The key of provider {name} is missing in {place}; "
+            f"`shepherd provider set {name} api-key -` stores it."
+        )
+    return Secret(key, place)
 
 
 @contextmanager

@@ -37,7 +37,7 @@ def described_fields(section: type[BaseModel]) -> dict[str, FieldInfo]:
     `use_attribute_docstrings`, would read it at each start of the program.
     """
     texts: dict[str, str] = {}
-    for base in reversed(section.__mro__):
+    for base in reversed(section.__mro__):  # the section itself last: its own texts win
         if issubclass(base, BaseModel) and base is not BaseModel:
             texts |= _docstrings(base)
     for name, field in section.model_fields.items():

@@ -74,6 +74,7 @@ class SamplingSection(_Numbers):
 
     @model_validator(mode="after")
     def _in_range(self) -> SamplingSection:
+        """Report numbers that no request could use either, as pydantic's errors."""
         try:
             sampling.check_sampling(self.to_sampling())
         except errors.InvalidRequestError as error:
@@ -81,7 +82,7 @@ class SamplingSection(_Numbers):
         return self
 
     def to_sampling(self) -> sampling.Sampling:
-        """The section as plain data."""
+        """The section as plain data, in which lists are tuples."""
         values = self.model_dump()
         for name, value in values.items():
             values[name] = tuple(cast(list[str], value)) if isinstance(value, list) else value
@@ -216,6 +217,7 @@ class TerminalSection(Section):
 
 
 def _check_paths(paths: list[str]) -> list[str]:
+    """The paths; raises ValueError for a relative one, and for all of `/` or of the home."""
     for path in paths:
         if not path.startswith(("/", "~/")):
             raise ValueError(f"must begin with / or ~/, got {path!r}")

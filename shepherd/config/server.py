@@ -21,6 +21,7 @@ _MAX_NAME = 200
 
 
 def _check_aliases(aliases: object) -> object:
+    """Raise ValueError for a wrong alias, in fewer words than pydantic has for a union."""
     if not isinstance(aliases, dict):
         return aliases
     table = cast(dict[object, object], aliases)
@@ -34,18 +35,21 @@ def _check_aliases(aliases: object) -> object:
 
 
 def _check_database(url: str) -> str:
+    """The URL of a database, "" for none; raises ValueError for one with a password."""
     if url:
         validation.check_database_url(url)
     return url
 
 
 def _check_place(place: str) -> str:
+    """The place of a password; the error does not quote it, because it may be a password."""
     if not re.fullmatch(PASSWORD_PLACE, place):
         raise ValueError("must be the place of the password: env:NAME, file or keyring")
     return place
 
 
 def _check_duration(text: str) -> str:
+    """The text, which stays as it was written; raises ValueError if it is no duration."""
     durations.parse_duration(text)
     return text
 

@@ -131,6 +131,7 @@ def first_name(key: str) -> str:
 
 
 def _fields_in(section: str) -> Mapping[str, FieldInfo]:
+    """The settings of a section by their names; none for an unknown section."""
     field = Config.model_fields.get(section)
     return section_class(field).model_fields if field else {}
 
@@ -201,7 +202,7 @@ def parse_text(key: str, text: str) -> object:
     if kind is bool:
         return parse_bool(text)
     if kind == list[str] and not text.lstrip().startswith("["):
-        return [text]
+        return [text]  # a list of one text needs no brackets
     return _toml_value(text)
 
 
@@ -226,7 +227,7 @@ def _toml_value(text: str) -> object:
 def unknown_key(key: str) -> str:
     """A message that there is no setting `key`, with the most similar one."""
     fields = all_fields()
-    by_last_part = {name.partition(".")[2]: name for name in fields}
-    last = key.rpartition(".")[2]
-    guess = by_last_part.get(last) or validation.nearest(key, fields)
+    # the right name in the wrong section, or in none, is a better guess than a similar word
+    by_name = {key.partition(".")[2]: key for key in fields}
+    guess = by_name.get(key.rpartition(".")[2]) or validation.nearest(key, fields)
     return f"unknown setting {key}" + (f"; did you mean {guess}?" if guess else "")

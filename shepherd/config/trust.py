@@ -103,10 +103,12 @@ def _rules(value: object) -> str | None:
 
 
 def _only_false(value: object) -> str | None:
+    """Why a project's file may not switch something on; None if it switches it off."""
     return "a project's file may only switch it off" if value else None
 
 
 def _model_name(value: object) -> str | None:
+    """Why a project's file may not choose this model; a path could name any file."""
     if not _PLAIN_NAME.fullmatch(str(value)):
         return "a project's file may only name a model in your models directory"
     return None
