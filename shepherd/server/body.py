@@ -147,6 +147,7 @@ class BodyReader:
             raise self._too_large()
 
     def _too_large(self) -> ApiError:
+        """The error for a body over the limit, after which the connection ends."""
         message = (
             f"The request is larger than the {self._max_bytes:,} bytes that this server takes: "
             "send less at once, or smaller images, or raise server.max_body_bytes there."

@@ -59,6 +59,7 @@ class Seal:
         return text
 
     def _digest(self, purpose: str, text: str) -> bytes:
+        """The signature of a text; no purpose contains the zero byte that ends it."""
         return hmac.digest(self._key, f"{purpose}\0".encode() + _bytes(text), _DIGEST)
 
     @cached_property
@@ -88,6 +89,7 @@ def _stored_key(path: Path) -> bytes:
 
 
 def _bytes(text: str) -> bytes:
+    """A text as UTF-8; half of a surrogate pair, which has none, becomes a question mark."""
     return text.encode("utf-8", "replace")
 
 

@@ -305,8 +305,10 @@ async def _choices(
                 if on_evicted is not None:  # the context may be full only while generating
                     await choices.begun()
             except errors.ContextFullError as full:
-                evicted = on_evicted and await make_room(session, answering.backend, full, failures)
-                if on_evicted is None or not evicted:
+                if on_evicted is None:  # the conversation must be answered whole
+                    raise
+                evicted = await make_room(session, answering.backend, full, failures)
+                if not evicted:  # what is left can't be shortened
                     raise
                 on_evicted(evicted)
                 continue

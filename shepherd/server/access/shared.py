@@ -274,7 +274,7 @@ class SharedLimits:
         if not self._states[name].is_due:  # another transaction of the key has written it
             return
         try:
-            self._transact(name, lambda _windows: 0)
+            self._transact(name, lambda _windows: 0)  # only what each transaction does first
         except LimitsError as error:
             if not self._was_failure_logged:  # once, until a write works again
                 logger.error("What keys use is not written: %s", error)

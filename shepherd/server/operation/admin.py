@@ -192,7 +192,7 @@ def _state(context: ServerContext) -> JsonObject:
     return {
         "version": __version__,
         "pid": os.getpid(),
-        "uptime_seconds": round(lifecycle.uptime, 1),
+        "uptime_seconds": round(time.monotonic() - lifecycle.started, 1),
         "addresses": list(lifecycle.addresses),
         "requests": {"running": _running(context), "ended": total(metrics.requests)},
         "connections": metrics.connections,

@@ -44,7 +44,7 @@ class Lifecycle(Struct):
     `tell` hears of it: `loading`, `ready`, `reloading` or `stopping`. The server needs its
     `database`, if it has one. A server that no request can end says in `stop_advice` how it ends.
     It is `loading` until its first model is loaded. Once it is `stopping`, running requests have
-    `stop_seconds`, None for those of the settings.
+    `stop_seconds`, None for those of the settings. `started` is a time of `time.monotonic`.
     """
 
     tell: Callable[[str], None] = lambda _state: None
@@ -58,11 +58,6 @@ class Lifecycle(Struct):
     stop_seconds: float | None = None
     started: float = field(default_factory=time.monotonic)
     _reloading: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    @property
-    def uptime(self) -> float:
-        """The seconds since the start."""
-        return time.monotonic() - self.started
 
     def begin_load(self) -> None:
         """Take no work until the first model is loaded."""

@@ -127,7 +127,7 @@ class Metrics(Collector):
 
     def count_tokens(self, wire: str, model: str, kind: str, tokens: int) -> None:
         """Count tokens of a kind: `prompt`, `cached` or `generated`."""
-        if tokens > 0:
+        if tokens > 0:  # a kind that never comes needs no series
             self.tokens.labels(wire, self.label(model), kind).inc(tokens)
 
     def observe_wait(self, model: str, seconds: float) -> None:

@@ -67,21 +67,20 @@ class ModelFolder:
             relative = file.path.relative_to(directory)
             name = str(relative.with_name(model_name(relative.name)))
             files.setdefault(name, file)  # the built-in model keeps its name
-        headers = [(name, file, _change_time(file.path)) for name, file in files.items()]
         until = time.monotonic() + HEADER_SECONDS
-        for header in headers:
-            name, file, _ = header
-            if header not in self._infos and time.monotonic() < until:
-                self._infos[header] = _described(name, file.path, self._settings)
-        # files that have changed or left are forgotten
-        self._infos = {header: self._infos[header] for header in headers if header in self._infos}
+        infos: dict[_Header, ModelInfo | None] = {}  # without files that have changed or left
         served: dict[str, ServedFile] = {}
-        for header in headers:
-            name, file, _ = header
-            is_read = header in self._infos  # the others are read in a later look
-            info = self._infos[header] if is_read else _undescribed(name, self._settings)
+        for name, file in files.items():
+            header = name, file, _change_time(file.path)
+            if header in self._infos:
+                infos[header] = self._infos[header]
+            elif time.monotonic() < until:
+                infos[header] = _described(name, file.path, self._settings)
+            # a header for which the time was too short is read in a later look
+            info = infos.get(header, _undescribed(name, self._settings))
             if info is not None:
                 served[name] = ServedFile(file.path, file.size, info)
+        self._infos = infos
         return served
 
 
@@ -101,6 +100,7 @@ class MachineMemory:
 
     @cached_property
     def _vram(self) -> int:
+        """The free bytes of all GPUs that models may use."""
         from shepherd.backends.llamacpp.native.fitting import free_memory, model_gpus
 
         return free_memory(model_gpus(self._settings)).vram
@@ -195,8 +195,8 @@ class Catalog:
         memory: MachineMemory,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._clock = clock
         self.entries: dict[str, CatalogEntry] = {}
+        self._clock = clock
         self._config = config
         self._providers = providers
         self._opener = opener
@@ -205,7 +205,7 @@ class Catalog:
         self._by_provider: dict[str, CatalogEntry] = {}
         self._folder = ModelFolder(config.llamacpp)
         self._refreshing: asyncio.Task[None] | None = None
-        self._refreshed_at = float("-inf")
+        self._refreshed_at = float("-inf")  # by the clock
 
     async def refresh(self) -> None:
         """Look for models, unless that was done in the last seconds."""
@@ -246,6 +246,7 @@ class Catalog:
         return ModelInfo(model.provider or Path(model.label).stem, "", 0)
 
     async def _refresh(self) -> None:
+        """Look for models; of two with one name, a provider's label wins over a file."""
         files, self._by_provider = await asyncio.to_thread(self._look)
         by_label = {entry.info.id: entry for entry in self._by_provider.values()}
         self.entries = files | by_label

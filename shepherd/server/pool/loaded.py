@@ -21,7 +21,7 @@ MAX_IDLE_CONNECTIONS = 32
 
 _GIB = 1024**3
 
-_NONE = Memory()
+_NOTHING = Memory()
 
 
 class OpenableModel(Struct, frozen=True):
@@ -40,17 +40,16 @@ class OpenableModel(Struct, frozen=True):
 
 
 class Slot:
-    """A model that is loading or loaded; `leases` counts the requests that wait for it or use it.
+    """A model that is loading or loaded.
 
-    `last_use` orders the slots by their last use. `needs` is the memory. `expires` is the
-    loop's time at which an idle one is unloaded. A `retired` one gets no new leases.
+    `needs` is the memory. A `retired` one gets no new leases.
     """
 
     def __init__(self, model: OpenableModel) -> None:
         self.model = model
         self.keep_alive = model.keep_alive
         self.leases = 0  # requests that wait for it or use it
-        self.last_use = 0
+        self.last_use = 0  # a number that grows with each use of any slot
         self.needs = Memory()
         self.backend: Backend | None = None
         self.loading: asyncio.Task[Backend] | None = None
@@ -79,7 +78,7 @@ class Slot:
         return None if self._timer is None else self._timer.when()
 
     def start_timer(self, expire: Callable[["Slot"], None]) -> None:
-        """Call `expire` after the model was not used for `keep_alive`."""
+        """Call `expire` after the model was not used for `keep_alive` seconds."""
         self.stop_timer()
         if self.keep_alive != FOREVER:
             loop = asyncio.get_running_loop()
@@ -114,7 +113,7 @@ class LoadedModels:
 
     def __init__(self, limits: PoolLimits) -> None:
         self.limits = limits
-        self._memory = Memory()
+        self._memory = Memory()  # of the machine for models, measured before each load
         self._slots: dict[str, Slot] = {}
         self._in_memory: set[Slot] = set()
         """All slots with a backend that is not closed yet, also retired and closing ones."""
@@ -245,8 +244,8 @@ class LoadedModels:
     def _unload_for(self, slot: Slot) -> bool:
         """Begin to unload one more model if that is needed and possible.
 
-        Models that are closing need no other to leave. `_changed` then tells what happens after
-        this look.
+        Models that are closing need no other to leave. `_room_changed` then tells what happens
+        after this look.
         """
         remaining = {other for other in self._in_memory if other.closing is None}
         self._room_changed.clear()
@@ -254,26 +253,26 @@ class LoadedModels:
             return False
         shortage = self._shortage(slot, remaining)
         idle = [other for other in remaining if other.is_idle and other.is_local]
-        if shortage != _NONE:  # else it is the number of models that is too high
+        if shortage != _NOTHING:  # else it is the number of models that is too high
             idle = [other for other in idle if _share_memory(other.needs, shortage)]
         if not idle:
             return False
         self._close(min(idle, key=lambda other: other.last_use))
         return True
 
-    def _fits(self, slot: Slot, held: set[Slot]) -> bool:
-        """Whether `slot` can be loaded beside those of `held`."""
-        others = [other for other in held if other.is_local and other is not slot]
+    def _fits(self, slot: Slot, present: set[Slot]) -> bool:
+        """Whether `slot` can be loaded beside those of `present`."""
+        others = [other for other in present if other.is_local and other is not slot]
         if any(other.model.key == slot.model.key and other.closing for other in others):
             return False  # two instances of one file at a time would need its memory twice
         if self.limits.models and len(others) >= self.limits.models:
             return False
-        return self._shortage(slot, held) == _NONE
+        return self._shortage(slot, present) == _NOTHING
 
-    def _shortage(self, slot: Slot, held: set[Slot]) -> Memory:
-        """What is missing to load `slot` beside those of `held`; nothing if it is alone."""
-        others = [other.needs for other in held if other.is_local and other is not slot]
-        used, needs, limit = sum(others, _NONE), slot.needs, self._memory
+    def _shortage(self, slot: Slot, present: set[Slot]) -> Memory:
+        """What is missing to load `slot` beside those of `present`; nothing if it is alone."""
+        others = [other.needs for other in present if other.is_local and other is not slot]
+        used, needs, limit = sum(others, _NOTHING), slot.needs, self._memory
         return Memory(
             _missing(used.ram, needs.ram, limit.ram), _missing(used.vram, needs.vram, limit.vram)
         )

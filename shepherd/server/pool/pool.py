@@ -185,6 +185,7 @@ class ModelPool(Models):
                 yield backend
             return
         async with AsyncExitStack() as leases:  # of all models that are tried
+            # those that failed lately come last; the others keep their order
             models = sorted(models, key=lambda model: self._has_failed(model.key))
             opening = partial(self._open_next, leases, models, keep_alive)
             candidates = [

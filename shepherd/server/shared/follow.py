@@ -1,7 +1,6 @@
 """Streams of updates: of the whole session, and of one request; and the answer to a question."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -20,7 +19,7 @@ BATCH = 64
 MISSED = "Some updates are not kept any more; fetch the state again."
 
 
-async def watch(conversation: session.SharedSession, client: str, after: str) -> Frames:
+def watch(conversation: session.SharedSession, client: str, after: str) -> AsyncGenerator[str]:
     """All updates after the one with the id `after`, or from now on if it is "".
 
     Begins with `connected`. If the stream can't resume from an id, it sends a `snapshot`.
@@ -29,11 +28,9 @@ async def watch(conversation: session.SharedSession, client: str, after: str) ->
         "session": conversation.session.id,
         "model": conversation.backend.info.id,
         "version": __version__,
-        "client": client.rpartition("\n")[2],
+        "client": client.rpartition("\n")[2],  # without its key, as the client knows itself
     }
-    async with aclosing(watch_log(conversation.log, hello, after, client)) as frames:
-        async for text in frames:
-            yield text
+    return watch_log(conversation.log, hello, after, client)
 
 
 async def watch_log(
