@@ -108,7 +108,7 @@ def build_workspace(
     )
     _add_tools(registry, config, knowledge.tools())
     add_plugin_tools(registry, config, notices.tell)
-    sandbox = build_sandbox(config, [skill.folder for skill in knowledge.skills])
+    sandbox = build_sandbox(config, [skill.place for skill in knowledge.skills])
     servers = build_servers(config, paths, policy, sandbox, notices)
     add_tool_search(registry, config, more=servers is not None)
     hooks = build_hooks(config, paths, cwd, notices, session)

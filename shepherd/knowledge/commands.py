@@ -4,16 +4,15 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-
-from msgspec import Struct
 
 from shepherd.errors import InvalidRequestError, ToolError
 from shepherd.knowledge.files import (
     Document,
-    Folder,
-    Kind,
     KnowledgeFiles,
+    Location,
+    Named,
     Project,
     find_named,
     split_front_matter,
@@ -64,15 +63,12 @@ _PLACE = re.compile(r"\\(?P<literal>\$(?:ARGUMENTS|[1-9]))\b|\$(?P<place>ARGUMEN
 """`$2` is a place of one digit; `$10` is none, and `\\$2` stands for the text `$2`."""
 
 
-class CustomCommand(Struct, frozen=True):
+class CustomCommand(Named, frozen=True, kw_only=True):
     """A command; `hint` names its arguments, and `place` is its file."""
 
-    name: str
     summary: str
     hint: str
     text: str
-    of_user: bool
-    place: Path
 
     def expanded(self, argument: str) -> str:
         """The text with `$ARGUMENTS` and `$1` to `$9` replaced.
@@ -98,21 +94,14 @@ def find_commands(
     project: Project, files: KnowledgeFiles, warn: Callable[[str], None]
 ) -> tuple[CustomCommand, ...]:
     """The commands by name; `warn` gets a sentence for each that can't be used."""
-    kind = Kind(
-        "commands",
-        "command",
-        lambda path: path.suffix == ".md",
-        lambda path, folder, root: _command(path, folder, root, project, files),
-    )
-    commands = find_named(project, kind, warn)
-    return tuple(sorted(commands.values(), key=lambda command: command.name))
+    read = partial(_command, project, files)
+    commands = find_named(project, "commands", lambda path: path.suffix == ".md", read, warn)
+    return tuple(sorted(commands, key=lambda command: command.name))
 
 
-def _command(
-    path: Path, folder: Folder, root: Path, project: Project, files: KnowledgeFiles
-) -> CustomCommand:
+def _command(project: Project, files: KnowledgeFiles, file: Location) -> CustomCommand:
     """The command in a file; raises ToolError if it can't be used."""
-    label, name = project.name(path), path.stem
+    label, name = project.name(file.path), file.path.stem
     if not _NAME.fullmatch(name):
         raise ToolError(
             f"{label} needs a name that begins with a lower-case letter and has only those, "
@@ -120,19 +109,24 @@ def _command(
         )
     if name == INIT:
         raise ToolError(f"{label} has the name of Shepherd's own /{INIT}")
-    file = files.read(path, root, MAX_COMMAND_BYTES, label)
-    if file.unread:
+    read = files.read(file.path, file.root, MAX_COMMAND_BYTES, label)
+    if read.unread:
         raise ToolError(f"{label} has more than {MAX_COMMAND_BYTES:,} bytes")
-    document = split_front_matter(file.text)
+    document = split_front_matter(read.text)
     if not document.body:
         raise ToolError(f"{label} is empty")
     first_line = document.body.split("\n", 1)[0].lstrip("# ")
     summary = document.line("description") or first_line
     if len(summary) > MAX_SUMMARY:
         summary = f"{summary[:MAX_SUMMARY]}…"
-    hint = document.line("argument-hint") or _default_hint(document)
-    place = Path(os.path.realpath(path))
-    return CustomCommand(name, summary, hint, document.body, folder.of_user, place)
+    return CustomCommand(
+        name=name,
+        of_user=file.of_user,
+        place=Path(os.path.realpath(file.path)),
+        summary=summary,
+        hint=document.line("argument-hint") or _default_hint(document),
+        text=document.body,
+    )
 
 
 def _default_hint(document: Document) -> str:

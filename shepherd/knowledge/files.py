@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar, cast
+from typing import TypeVar, cast
 
 from msgspec import Struct, field
 
@@ -60,77 +60,66 @@ class Project(Struct, frozen=True):
         return _NOT_IN_A_NAME.sub("?", one_line(text))
 
 
-class Folder(Struct, frozen=True):
-    """A folder of skills or of commands, and whose it is."""
+class Location(Struct, frozen=True):
+    """A folder of skills or of commands, or an entry of it; no link may lead out of `root`."""
 
     path: Path
     root: Path
     of_user: bool
 
 
-def folders(project: Project, kind: str) -> Iterator[Folder]:
+def folders(project: Project, kind: str) -> Iterator[Location]:
     """The folders of a kind, such as `skills`: the user's first, then the nearest to `cwd`."""
-    yield Folder(project.config / kind, project.home, of_user=True)
+    yield Location(project.config / kind, project.home, of_user=True)
     for name in _HOME_FOLDERS:
-        yield Folder(project.home / name / kind, project.home, of_user=True)
+        yield Location(project.home / name / kind, project.home, of_user=True)
     for directory in reversed(project.directories):
         if directory == project.home:
             continue  # its folders are the user's, and came before
         for name in _PROJECT_FOLDERS:
-            yield Folder(directory / name / kind, project.root, of_user=False)
+            yield Location(directory / name / kind, project.root, of_user=False)
 
 
-class Named(Protocol):
+class Named(Struct, frozen=True, kw_only=True):
     """A skill or a command; `place` is where it really lies."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def of_user(self) -> bool: ...
-
-    @property
-    def place(self) -> Path: ...
+    name: str
+    of_user: bool
+    place: Path
 
 
 N = TypeVar("N", bound=Named)
 
 
-class Kind(Struct, Generic[N], frozen=True):
-    """A kind of file in folders of a name, such as `skills`; `word` names one of them.
+def find_named(
+    project: Project,
+    kind: str,
+    is_one: Callable[[Path], bool],
+    read: Callable[[Location], N],
+    warn: Callable[[str], None],
+) -> list[N]:
+    """All of a kind, such as `skills`; the first of a name wins, which is the user's.
 
-    `is_one` tells whether an entry of such a folder can be one, and `read` reads it from below a
-    directory out of which no link may lead; it raises ToolError.
+    `is_one` tells whether an entry of a folder can be one. `read` raises ToolError for one that
+    can't be used; `warn` then gets a sentence.
     """
-
-    folder: str
-    word: str
-    is_one: Callable[[Path], bool]
-    read: Callable[[Path, Folder, Path], N]
-
-
-def find_named(project: Project, kind: Kind[N], warn: Callable[[str], None]) -> dict[str, N]:
-    """All of a kind by their names; the first of a name wins, which is the user's.
-
-    `warn` gets a sentence for each that can't be used.
-    """
-    result: dict[str, N] = {}
-    for folder in folders(project, kind.folder):
-        for path in filter(kind.is_one, _entries(folder.path)):
+    word = kind.removesuffix("s")
+    by_name: dict[str, N] = {}
+    for folder in folders(project, kind):
+        for path in filter(is_one, _entries(folder.path)):
             root = folder.root
             if folder.of_user and not path.is_relative_to(root):
                 root = folder.path.resolve()  # a user may keep settings outside of the home
             try:
-                item = kind.read(path, folder, root)
+                item = read(Location(path, root, folder.of_user))
             except ToolError as error:
-                warn(f"This {kind.word} is not used: {error}")
+                warn(f"This {word} is not used: {error}")
                 continue
-            first = result.setdefault(item.name, item)
+            first = by_name.setdefault(item.name, item)
             if first.place != item.place:  # else a link led to the same one again
                 owner = "the user's" if first.of_user else "another one"
-                name = project.name(path)
-                warn(f"The {kind.word} {name} is not used: {owner} has the same name.")
-    return result
+                warn(f"The {word} {project.name(path)} is not used: {owner} has the same name.")
+    return list(by_name.values())
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -3,17 +3,17 @@
 import os
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from msgspec import Struct
 from pydantic import Field
 
 from shepherd import errors, validation
 from shepherd.knowledge.files import (
-    Folder,
-    Kind,
     KnowledgeFiles,
+    Location,
+    Named,
     Project,
     find_named,
     split_front_matter,
@@ -33,19 +33,11 @@ LISTED_CHARACTERS = 160
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
-class Skill(Struct, frozen=True):
-    """A skill; its files lie in `folder`, and links in it may not lead out of `root`."""
+class Skill(Named, frozen=True, kw_only=True):
+    """A skill; `place` is the folder of its files, and links may not lead out of `root`."""
 
-    name: str
     description: str
-    folder: Path
     root: Path
-    of_user: bool
-
-    @property
-    def place(self) -> Path:
-        """Its folder, without links."""
-        return self.folder
 
     @property
     def line(self) -> str:
@@ -62,34 +54,36 @@ def find_skills(
 
     The user's skill wins over the project's of the same name.
     """
-    kind = Kind(
-        "skills",
-        "skill",
-        lambda path: os.path.lexists(path / SKILL_FILE),
-        lambda path, folder, root: _skill(path, folder, root, project, files),
-    )
-    return tuple(find_named(project, kind, warn).values())
+
+    def is_skill(path: Path) -> bool:
+        return os.path.lexists(path / SKILL_FILE)
+
+    return (*find_named(project, "skills", is_skill, partial(_skill, project, files), warn),)
 
 
-def _skill(
-    directory: Path, folder: Folder, root: Path, project: Project, files: KnowledgeFiles
-) -> Skill:
+def _skill(project: Project, files: KnowledgeFiles, folder: Location) -> Skill:
     """The skill in a folder; raises ToolError if it can't be used."""
-    path = directory / SKILL_FILE
+    path = folder.path / SKILL_FILE
     label = project.name(path)
-    document = split_front_matter(files.read(path, root, MAX_SKILL_BYTES, label).text)
+    document = split_front_matter(files.read(path, folder.root, MAX_SKILL_BYTES, label).text)
     name, description = document.line("name"), document.line("description")
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
         raise errors.ToolError(
             f"{label} needs a name of at most {MAX_NAME} lower-case letters, digits and single "
             "hyphens"
         )
-    if name != directory.name:
+    if name != folder.path.name:
         raise errors.ToolError(f"{label} has the name {name}, which is not that of its folder")
     if not 0 < len(description) <= MAX_DESCRIPTION:
         raise errors.ToolError(f"{label} needs a description of 1 to {MAX_DESCRIPTION} characters")
-    resolved = Path(os.path.realpath(directory))
-    return Skill(name, description, resolved, root, folder.of_user)
+    place = Path(os.path.realpath(folder.path))
+    return Skill(
+        name=name,
+        of_user=folder.of_user,
+        place=place,
+        description=description,
+        root=folder.root,
+    )
 
 
 def prompt_lines(skills: Sequence[Skill], max_bytes: int) -> list[str]:
@@ -144,16 +138,16 @@ class UseSkill(Tool[SkillArguments]):
 
     def _text(self, skill: Skill, name: str) -> str:
         """The file of this name in the skill's folder; without a name, the skill itself."""
-        path = skill.folder / (name or SKILL_FILE)
-        is_inside = Path(os.path.realpath(path)).is_relative_to(skill.folder)
+        path = skill.place / (name or SKILL_FILE)
+        is_inside = Path(os.path.realpath(path)).is_relative_to(skill.place)
         if name and not is_inside:
             raise errors.ToolError(f"not a file of the skill {skill.name}: {name}")
         text = self._files.read(path, skill.root, MAX_SKILL_BYTES, name or SKILL_FILE).text
         if name:
             return text
         head = "" if skill.of_user else FROM_PROJECT
-        others = ", ".join(_other_files(skill.folder))
-        folder = f"Folder: {skill.folder}\n" + (f"Files: {others}\n" if others else "")
+        others = ", ".join(_other_files(skill.place))
+        folder = f"Folder: {skill.place}\n" + (f"Files: {others}\n" if others else "")
         return f"{head}{folder}\n{split_front_matter(text).body}"
 
 
