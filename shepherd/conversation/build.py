@@ -16,7 +16,7 @@ from shepherd.conversation import session_start
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.model_slot import BackendOpener, ModelSlot
 from shepherd.conversation.toolbox import archive_of, build_workspace, offered_tools
-from shepherd.memory import Place
+from shepherd.memory.store import Place
 from shepherd.tools.deferred import SearchResults
 from shepherd.transcript import SessionStore
 

@@ -10,8 +10,8 @@ from shepherd import events
 from shepherd.backends.base import Backend
 from shepherd.errors import ContextFullError, InvalidRequestError, MemoryStoreError
 from shepherd.eviction import message_groups
-from shepherd.memory import Memory, Place
-from shepherd.memory.store import MAX_KEY, MAX_VALUE
+from shepherd.memory.memory import Memory
+from shepherd.memory.store import MAX_KEY, MAX_VALUE, Place
 from shepherd.messages import Message, Role
 from shepherd.session import Session, TokenLedger
 from shepherd.tools.memory import storable

@@ -15,7 +15,7 @@ from shepherd.conversation import additions, history, model_slot, own_commands, 
 from shepherd.conversation.delegates import Delegates
 from shepherd.conversation.toolbox import Workspace, archive_of, offered_tools
 from shepherd.mcp.hub import hub_of
-from shepherd.memory import Place
+from shepherd.memory.store import Place
 from shepherd.session import Session
 from shepherd.tasks import end_tasks
 from shepherd.tools import access, consent, deferred

@@ -15,9 +15,8 @@ from shepherd.conversation.session_start import Notices
 from shepherd.hooks import Hooks, accepted_hooks, joined
 from shepherd.knowledge.knowledge import NO_KNOWLEDGE, Knowledge, load_knowledge
 from shepherd.mcp.hub import build_hub
-from shepherd.memory import ConversationArchive, Memory, Place
-from shepherd.memory.memory import MIB
-from shepherd.memory.store import OWN_TOOLS
+from shepherd.memory.memory import MIB, ConversationArchive, Memory
+from shepherd.memory.store import OWN_TOOLS, Place
 from shepherd.messages import ToolSpec
 from shepherd.models import BUILTIN_TOOLS
 from shepherd.plugins import Group, Plugins

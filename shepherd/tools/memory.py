@@ -6,9 +6,8 @@ from typing import Annotated, TypeVar
 from pydantic import Field, StringConstraints
 
 from shepherd.errors import MemoryStoreError, ToolError
-from shepherd.memory import Fact, Memory, MemoryMatch, Place
-from shepherd.memory.memory import search_facts
-from shepherd.memory.store import EVERYWHERE, MAX_KEY, MAX_VALUE, WHOLE_CHARACTERS, storable
+from shepherd.memory import store
+from shepherd.memory.memory import Memory, search_facts
 from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.tool import AnyTool, Arguments, Tool, ToolContext, ToolResult, Traits
 
@@ -18,7 +17,9 @@ LISTED_CHARACTERS = 100
 
 A = TypeVar("A", bound=Arguments)
 T = TypeVar("T")
-Key = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_KEY)]
+Key = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=store.MAX_KEY)
+]
 
 
 class MemoryTool(Tool[A]):
@@ -27,7 +28,7 @@ class MemoryTool(Tool[A]):
     Changes are accesses of their own, because plan mode refuses them.
     """
 
-    def __init__(self, memory: Memory, place: Place) -> None:
+    def __init__(self, memory: Memory, place: store.Place) -> None:
         self.memory = memory
         self.place = place
 
@@ -68,13 +69,13 @@ class SearchMemory(MemoryTool[SearchArguments]):
         return ToolResult("\n".join(lines) or NO_MATCHES)
 
 
-def fact_line(fact: Fact) -> str:
+def fact_line(fact: store.Fact) -> str:
     """`[fact] key: value`; a long value is cut, and `get_fact` returns all of it."""
-    mark = "…" if len(fact.value) > WHOLE_CHARACTERS else ""
-    return f"[fact] {fact.key}: {fact.value[:WHOLE_CHARACTERS]}{mark}"
+    mark = "…" if len(fact.value) > store.WHOLE_CHARACTERS else ""
+    return f"[fact] {fact.key}: {fact.value[: store.WHOLE_CHARACTERS]}{mark}"
 
 
-def message_line(match: MemoryMatch) -> str:
+def message_line(match: store.MemoryMatch) -> str:
     """`[2026-11-21 08:03 user] text`, in local time; names the directory of another project."""
     origin = match.tool or match.role.value
     where = f" in {match.directory}" if match.directory else ""
@@ -85,7 +86,7 @@ class SetArguments(Arguments):
     """The fact; `everywhere` sets it for all projects."""
 
     key: Key
-    value: Annotated[str, Field(min_length=1, max_length=MAX_VALUE)]
+    value: Annotated[str, Field(min_length=1, max_length=store.MAX_VALUE)]
     everywhere: Annotated[bool, Field(description="in all projects")] = False
 
 
@@ -98,7 +99,7 @@ class KeyArguments(Arguments):
 class OptionalKeyArguments(Arguments):
     """The key of a fact; "" means all facts."""
 
-    key: Annotated[str, Field(max_length=MAX_KEY)] = ""
+    key: Annotated[str, Field(max_length=store.MAX_KEY)] = ""
 
 
 class SetFact(MemoryTool[SetArguments]):
@@ -113,9 +114,9 @@ class SetFact(MemoryTool[SetArguments]):
 
     async def run(self, arguments: SetArguments, context: ToolContext) -> ToolResult:
         """Store the fact; an older value of its key is replaced."""
-        project = EVERYWHERE if arguments.everywhere else self.place.project
+        project = store.EVERYWHERE if arguments.everywhere else self.place.project
         key = _key(arguments.key)
-        await read_memory(self.memory.set_fact(project, key, storable(arguments.value)))
+        await read_memory(self.memory.set_fact(project, key, store.storable(arguments.value)))
         return ToolResult(f"Remembered {key}")
 
 
@@ -157,7 +158,7 @@ class ClearFact(MemoryTool[KeyArguments]):
         return ToolResult(f"Forgot {key}")
 
 
-def memory_tools(memory: Memory, place: Place) -> list[AnyTool]:
+def memory_tools(memory: Memory, place: store.Place) -> list[AnyTool]:
     """All memory tools for a conversation at `place`."""
     tools = (SearchMemory, SetFact, GetFact, ClearFact)
     return [tool(memory, place) for tool in tools]
@@ -165,7 +166,7 @@ def memory_tools(memory: Memory, place: Place) -> list[AnyTool]:
 
 def _key(key: str) -> str:
     """The key as it is stored: on one line, with single spaces."""
-    return " ".join(storable(key).split())
+    return " ".join(store.storable(key).split())
 
 
 def _first_characters(value: str) -> str:

@@ -17,8 +17,7 @@ from shepherd.conversation.build import build_conversation
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.session_start import SessionStart
 from shepherd.events import CallbackEvent, Event, Topic
-from shepherd.memory import Place
-from shepherd.memory.store import OWN_TOOLS
+from shepherd.memory.store import OWN_TOOLS, Place
 from shepherd.models import BUILTIN_TOOLS, builtin_model
 from shepherd.transcript import SessionStore
 from shepherd.turn import run_turn

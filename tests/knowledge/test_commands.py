@@ -13,7 +13,7 @@ from tests.knowledge.places import Places
 
 
 def command(text: str) -> CustomCommand:
-    return CustomCommand("c", "", "", text, of_user=True, place=Path("c.md"))
+    return CustomCommand(name="c", of_user=True, place=Path("c.md"), summary="", hint="", text=text)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from shepherd.memory import ArchivedMessage, Memory, Place
+from shepherd.memory.memory import Memory
+from shepherd.memory.store import ArchivedMessage, Place
 from shepherd.messages import Role
 
 HERE, THERE = Place("/work/here/sub", "/work/here"), Place("/work/there", "/work/there")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from shepherd.config.section import ApproveMode
-from shepherd.memory import ArchivedMessage, Memory, Place
+from shepherd.memory.memory import Memory
+from shepherd.memory.store import ArchivedMessage, Place
 from shepherd.messages import Role
 from shepherd.tools.memory import memory_tools
 from shepherd.tools.registry import ToolRegistry

@@ -9,7 +9,8 @@ import pytest
 from shepherd.agents.task import RunTask
 from shepherd.config.section import ApproveMode
 from shepherd.events import CallbackEvent, Event, PlanUpdate, Topic
-from shepherd.memory import Memory, Place
+from shepherd.memory.memory import Memory
+from shepherd.memory.store import Place
 from shepherd.messages import ToolCall
 from shepherd.tools.access import Access
 from shepherd.tools.access import AccessKind as Kind

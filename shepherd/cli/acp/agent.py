@@ -35,6 +35,7 @@ from shepherd.version import __version__
 LOADING_SECONDS = 10.0
 """The time in which the model must load for `initialize` to know whether it sees images."""
 
+Servers = list[opening.EditorServer] | None
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -112,7 +113,7 @@ class EditorAgent(Struct):
 
     @reported
     async def new_session(
-        self, cwd: str, mcp_servers: list[opening.EditorServer] | None = None, **_: Any
+        self, cwd: str, mcp_servers: Servers = None, **_: Any
     ) -> schema.NewSessionResponse:
         """Begin a conversation in a directory."""
         session = await self._open(cwd, SessionStart(), mcp_servers)
@@ -123,11 +124,7 @@ class EditorAgent(Struct):
 
     @reported
     async def load_session(
-        self,
-        cwd: str,
-        session_id: str,
-        mcp_servers: list[opening.EditorServer] | None = None,
-        **_: Any,
+        self, cwd: str, session_id: str, mcp_servers: Servers = None, **_: Any
     ) -> schema.LoadSessionResponse:
         """Continue a saved conversation; all its messages are sent first."""
         session = await self._continue(cwd, session_id, mcp_servers)
@@ -137,11 +134,7 @@ class EditorAgent(Struct):
 
     @reported
     async def resume_session(
-        self,
-        cwd: str,
-        session_id: str,
-        mcp_servers: list[opening.EditorServer] | None = None,
-        **_: Any,
+        self, cwd: str, session_id: str, mcp_servers: Servers = None, **_: Any
     ) -> schema.ResumeSessionResponse:
         """Continue a saved conversation that the editor shows already."""
         session = await self._continue(cwd, session_id, mcp_servers)
@@ -204,38 +197,38 @@ class EditorAgent(Struct):
             raise invalid(f"There is no open session {id}; begin one with session/new.")
         return session
 
-    async def _continue(
-        self, cwd: str, id: str, mcp_servers: list[opening.EditorServer] | None
-    ) -> EditorSession:
-        """The session with this id, opened unless it is open."""
+    async def _continue(self, cwd: str, id: str, mcp_servers: Servers) -> EditorSession:
+        """The session with this id, opened unless it is open; raises SessionError."""
         if id in self.sessions:
             if self.sessions[id].is_busy:
                 raise errors.SessionError(f"The session {id} answers a prompt; cancel it first.")
             return self.sessions[id]
         store = SessionStore(Paths.from_env(os.environ).sessions)
-        if not id or store.find(id) != id:  # the beginning of an id is enough there, but not here
+        if not id or store.find(id) != id:  # `find` also takes the beginning of an id
             raise errors.SessionError(f"No session {id}; session/list names all.")
         return await self._open(cwd, SessionStart(id=id), mcp_servers)
 
-    def _place(self, cwd: str) -> tuple[Path, Config]:
+    def _directory_and_settings(self, cwd: str) -> tuple[Path, Config]:
         """The directory of a session and its settings; raises ConfigError."""
         directory = Path(cwd)
+        # a path with NUL makes the system's calls fail with another error
         if "\0" in cwd or not directory.is_absolute() or not directory.is_dir():
             raise errors.ConfigError(f"{cwd!r} is not the absolute path of a directory.")
         return directory, self.settings(directory)
 
-    async def _open(
-        self, cwd: str, start: SessionStart, mcp_servers: list[opening.EditorServer] | None
-    ) -> EditorSession:
+    async def _open(self, cwd: str, start: SessionStart, mcp_servers: Servers) -> EditorSession:
         """A new session in the directory `cwd`, with the editor's servers; raises ShepherdError."""
         if self.client is None:
             raise errors.ConfigError("The editor is not connected.")
-        directory, config = await asyncio.to_thread(self._place, cwd)
-        lender, providers = self.models.backend, self.models.providers
+        directory, config = await asyncio.to_thread(self._directory_and_settings, cwd)
+        models = self.models
         # an error before `pop_all` closes what was opened; afterwards the session does
         async with AsyncExitStack() as resources:
-            opened = open_borrowing(lender, config, os.environ, directory, start, providers)
+            opened = open_borrowing(
+                models.backend, config, os.environ, directory, start, models.providers
+            )
             conversation = await resources.enter_async_context(opened)
+            # it finds out whether a sandbox holds, without which `auto` asks
             await set_mode(conversation, conversation.policy.mode)
             servers, problems = opening.convert_servers(mcp_servers or [])
             for problem in problems:

@@ -12,7 +12,8 @@ from shepherd.cli.commands.arguments import ValueCommand, Yes
 from shepherd.cli.commands.memory_view import counts_line, fact_lines, hit_lines
 from shepherd.cli.commands.output import note, warn
 from shepherd.config.paths import Paths
-from shepherd.memory import Memory, Place
+from shepherd.memory.memory import Memory
+from shepherd.memory.store import Place
 
 T = TypeVar("T")
 

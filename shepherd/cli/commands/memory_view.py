@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from shepherd.cli.terminal.sanitize import one_line, sanitize
-from shepherd.memory import Counts, Fact, Memory
-from shepherd.memory.memory import search_facts
+from shepherd.memory.memory import Memory, search_facts
+from shepherd.memory.store import Counts, Fact
 from shepherd.tools.memory import NO_MATCHES, fact_line, message_line
 from shepherd.tools.text import pluralize
 

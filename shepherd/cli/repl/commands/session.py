@@ -13,7 +13,7 @@ from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTabl
 from shepherd.cli.terminal.sanitize import one_line
 from shepherd.conversation.commands.command import Lines, Note, Row
 from shepherd.conversation.export import save_conversation
-from shepherd.memory import Place
+from shepherd.memory.store import Place
 from shepherd.tools.text import pluralize
 from shepherd.transcript import SessionSummary
 
