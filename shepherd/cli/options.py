@@ -19,7 +19,7 @@ from shepherd.cli.request import (
     SessionStart,
     check_not_blank,
     check_overrides,
-    settings_of,
+    parse_setting,
 )
 from shepherd.cli.terminal.secrets import STDIN, read_key
 from shepherd.config.provider import make_provider
@@ -145,46 +145,34 @@ def _main(
         raise typer.Exit(launch(request))
 
 
-def ephemeral_provider(
-    backend: str | None, api_base: str | None, api_key: str | None, model: str | None
-) -> Ephemeral | None:
+def _provider_of_run(model: ModelOptions, conversation: ConversationOptions) -> Ephemeral | None:
     """The provider of `--backend`, None without it; its name is its type.
 
-    Raises UsageError.
+    With `--connect`, `--api-key` is for the server instead. Raises UsageError.
     """
+    key = None if conversation.connect else model.api_key
+    backend = model.backend
     if backend is None:
-        if api_base is not None or api_key is not None:
+        if model.api_base is not None or key is not None:
             raise UsageError("--api-base and --api-key belong to --backend TYPE.")
         return None
-    key = read_key("Key: ") if api_key == STDIN else api_key or ""
-    values: Mapping[str, object] = {
-        "type": backend,
-        "base_url": api_base or "",
-        "model": model or "",
-    }
+    name = _local_name(model) if backend == "llamacpp" else model.model
+    values = {"type": backend, "base_url": model.api_base or "", "model": name or ""}
+    if key == STDIN:
+        key = read_key("Key: ")
     try:
-        return Ephemeral(make_provider(backend, values), key)
+        return Ephemeral(make_provider(backend, values), key or "")
     except ConfigError as error:
         raise UsageError(f"--backend: {error}") from error
 
 
-def model_overrides(
-    provider: str | None, ephemeral: Ephemeral | None, model: str | None
-) -> Mapping[str, object]:
+def _model_settings(model: ModelOptions, provider: Ephemeral | None) -> Mapping[str, object]:
     """The settings by which `--provider`, `--backend` and `--model` choose the model."""
-    if ephemeral is not None:
-        if provider is not None:
-            raise UsageError("--backend describes a provider; --provider names another one.")
-        # its model is the one that `--model` names
-        return {"model.provider": ephemeral.provider.name}
-    return override_model(provider, model)
-
-
-def _provider_of_run(model: ModelOptions, conversation: ConversationOptions) -> Ephemeral | None:
-    """The provider of `--backend`, None without it; with `--connect`, `--api-key` is not its."""
-    key = None if conversation.connect else model.api_key
-    name = _local_name(model) if model.backend == "llamacpp" else model.model
-    return ephemeral_provider(model.backend, model.api_base, key, name)
+    if provider is None:
+        return override_model(model.provider, _local_name(model))
+    if model.provider is not None:
+        raise UsageError("--backend describes a provider; --provider names another one.")
+    return {"model.provider": provider.provider.name}  # its model is the one of `--model`
 
 
 def _overrides(
@@ -196,18 +184,19 @@ def _overrides(
 ) -> dict[str, object]:
     """The settings of the options; raises UsageError for a wrong value."""
     values: dict[str, object] = {
-        **model_overrides(model.provider, provider, _local_name(model)),
+        **_model_settings(model, provider),
         **model.settings,
         **conversation.settings,
         **server.settings,
     }
     overrides = {key: value for key, value in values.items() if value is not None}
-    overrides |= settings_of(run.settings or [])
+    overrides |= map(parse_setting, run.settings or [])
     check_overrides(overrides)
     return overrides
 
 
 def _local_name(model: ModelOptions) -> str | None:
+    """The value of `--model` as a setting: the absolute path if it is a path of a file."""
     return None if model.model is None else model_from_user(model.model, Path.cwd())
 
 

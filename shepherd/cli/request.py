@@ -47,13 +47,8 @@ class Launch(Struct, frozen=True):
 EXECUTE_ADVICE = "write the question behind it"
 
 
-def settings_of(texts: Sequence[str]) -> dict[str, object]:
-    """The settings that `--set` names; raises UsageError."""
-    return dict(map(_setting, texts))
-
-
-def _setting(text: str) -> tuple[str, object]:
-    """The key and the value of `SECTION.KEY=VALUE`; raises UsageError."""
+def parse_setting(text: str) -> tuple[str, object]:
+    """The key and the value of `--set SECTION.KEY=VALUE`; raises UsageError."""
     name, equals, value = text.partition("=")
     key = first_name(name)
     if not equals:

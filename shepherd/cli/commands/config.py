@@ -8,12 +8,11 @@ import typer
 
 from shepherd.cli.commands.arguments import ValueCommand
 from shepherd.cli.commands.output import note, warn
-from shepherd.cli.request import loaded_config
-from shepherd.config.layers import flag_layer
+from shepherd.cli.request import check_overrides, loaded_config
 from shepherd.config.load import default_of, show_config, show_value
 from shepherd.config.paths import Paths, project_file
 from shepherd.config.settings import Config, find_field, first_name, parse_text, unknown_key
-from shepherd.errors import ConfigError, UsageError
+from shepherd.errors import UsageError
 
 config = typer.Typer(name="config", help="Settings and where they come from.", no_args_is_help=True)
 Key = Annotated[str, typer.Argument(metavar="SECTION.KEY", help="The setting.")]
@@ -51,10 +50,7 @@ def set_(
     key = _setting_name(key)
     path = Paths.from_env(os.environ).user_file
     parsed = parse_text(key, value)
-    try:  # a wrong value must not come into the file
-        flag_layer({key: parsed})
-    except ConfigError as error:
-        raise UsageError(str(error)) from error
+    check_overrides({key: parsed})  # a wrong value must not come into the file
     problems = set_value(path, key, parsed)
     _report(f"{key} is set in {path}.", problems)
 

@@ -12,13 +12,13 @@ from enum import StrEnum
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from msgspec import Struct, structs
 
 from shepherd import errors, own_programs
 from shepherd.backends.opening import SCRIPT_PREFIX
+from shepherd.cli.commands.arguments import Json
 from shepherd.cli.commands.output import GIB
 from shepherd.cli.request import overrides_of
 from shepherd.cli.terminal.sanitize import sanitize
@@ -56,11 +56,7 @@ class Check(Struct, frozen=True):
     advice: tuple[str, ...] = ()
 
 
-def doctor(
-    context: typer.Context,
-    *,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-) -> None:
+def doctor(context: typer.Context, *, as_json: Json = False) -> None:
     """Test what works here, and advise what to install or change.
 
     Ends with 1 if something is broken that Shepherd needs. Nothing goes over the network, except

@@ -118,7 +118,26 @@ def list_servers() -> None:
 @mcp.command("show")
 def show_server(name: Name) -> None:
     """Show the settings of a server; never a secret."""
-    show_rows(_details(Paths.from_env(os.environ), Path.cwd(), name), width=10)
+    paths = Paths.from_env(os.environ)
+    server = find_server(paths, Path.cwd(), name)
+    definition = server.definition
+    is_program = bool(definition.command)
+    rows = {
+        "name": server.name,
+        "command" if is_program else "url": _place(server),
+        "env": ", ".join(_assigned(key, value) for key, value in definition.env.items()),
+        "headers": ", ".join(_assigned(key, value) for key, value in definition.headers.items()),
+        "secrets": ", ".join(_secret(paths, server, key) for key in definition.secrets),
+        "network": _yes(definition.network) if is_program else "",
+        "sandbox": _yes(definition.sandbox) if is_program else "",
+        "writable": ", ".join(definition.writable),
+        "tools": ", ".join(definition.tools),
+        "timeout": f"{definition.timeout:g} s",
+        "state": _standing(server, Consents(AcceptanceStore(paths.accepted_file))),
+        "file": str(server.file),
+        "log": str(paths.mcp_logs / f"{server.name}.log") if is_program else "",
+    }
+    show_rows(rows, width=10)
 
 
 @mcp.command("test")
@@ -228,29 +247,6 @@ def summaries(paths: Paths, cwd: Path, warn: Callable[[str], None]) -> list[str]
         f"{server.name:<{width}}  {_place(server)}  ({_standing(server, consents)})"
         for server in servers
     ]
-
-
-def _details(paths: Paths, cwd: Path, name: str) -> dict[str, str]:
-    """The settings of a server; raises ConfigError if there is none of this name."""
-    server = find_server(paths, cwd, name)
-    definition = server.definition
-    is_program = bool(definition.command)
-    consents = Consents(AcceptanceStore(paths.accepted_file))
-    return {
-        "name": server.name,
-        "command" if is_program else "url": _place(server),
-        "env": ", ".join(_assigned(key, value) for key, value in definition.env.items()),
-        "headers": ", ".join(_assigned(key, value) for key, value in definition.headers.items()),
-        "secrets": ", ".join(_secret(paths, server, key) for key in definition.secrets),
-        "network": _yes(definition.network) if is_program else "",
-        "sandbox": _yes(definition.sandbox) if is_program else "",
-        "writable": ", ".join(definition.writable),
-        "tools": ", ".join(definition.tools),
-        "timeout": f"{definition.timeout:g} s",
-        "state": _standing(server, consents),
-        "file": str(server.file),
-        "log": str(paths.mcp_logs / f"{server.name}.log") if is_program else "",
-    }
 
 
 def _place(server: Server) -> str:

@@ -9,8 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
 
@@ -19,6 +18,7 @@ from msgspec import Struct
 
 from shepherd.cli.commands.arguments import with_option_groups
 from shepherd.cli.commands.output import GIB, note
+from shepherd.cli.launch import interrupted_by
 from shepherd.config.paths import Paths
 from shepherd.errors import ConfigError, UsageError
 from shepherd.tools.program import Program
@@ -76,7 +76,11 @@ def rpc_worker(
     from shepherd.backends.llamacpp.rpc.serve import Service, check_service, serve
 
     address = _address(options.host, trusted=trusted_network)
-    folder = str(_cache_folder()) if options.cache else ""
+    folder = ""
+    if options.cache:
+        place = Paths.from_env(os.environ).cache / "rpc"
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = str(place)
     service = Service(address, options.port, options.memory, options.threads, folder)
     check_service(service)
     if not ipaddress.ip_address(address).is_loopback:
@@ -103,12 +107,6 @@ def _address(host: str, *, trusted: bool) -> str:
     return str(address)
 
 
-def _cache_folder() -> Path:
-    folder = Paths.from_env(os.environ).cache / "rpc"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
-
-
 def _serve_in_box(service: "Service") -> int:
     """Serve in a sandbox, which only sees the cache; raises ConfigError without one."""
     from shepherd.backends.llamacpp.native.devices import gpus
@@ -127,7 +125,7 @@ def _serve_in_box(service: "Service") -> int:
         )
         program, profile = boxed_program(service, Path(root).resolve())
         startable = resources.enter_context(finding.box.enter(program, profile))
-        with _interruptible(), startable.start() as process:
+        with interrupted_by(signal.SIGTERM), startable.start() as process:
             try:
                 return _watch(process, service, finding.box.name)
             except KeyboardInterrupt:
@@ -155,20 +153,6 @@ def boxed_program(service: "Service", root: Path) -> tuple[Program, Profile]:
     )
     argv = [sys.executable, "-m", module, service.to_json()]
     return Program(argv, root, environment), profile
-
-
-@contextmanager
-def _interruptible() -> Generator[None]:
-    """Let SIGTERM end the worker as Ctrl+C does."""
-
-    def interrupt(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def _watch(process: subprocess.Popen[bytes], service: "Service", box: str) -> int:

@@ -55,22 +55,16 @@ class SharedSessionClient:
     """
 
     def __init__(
-        self,
-        url: str,
-        api_key: str = "",
-        client_id: str = "",
-        *,
-        initial_pause: float = INITIAL_PAUSE,
+        self, url: str, api_key: str = "", *, initial_pause: float = INITIAL_PAUSE
     ) -> None:
         self.url = url.rstrip("/")
-        self.id = client_id or f"client_{secrets.token_hex(12)}"
+        self.id = f"client_{secrets.token_hex(12)}"
         self._initial_pause = initial_pause
         headers = {CLIENT_HEADER: self.id}
         if api_key:
             headers["Authorization"] = f"Bearer {api_key}"
-        timeout = httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
         try:
-            self._http = httpx.AsyncClient(base_url=self.url, headers=headers, timeout=timeout)
+            self._http = httpx.AsyncClient(base_url=self.url, headers=headers)
         except (httpx.InvalidURL, UnicodeEncodeError) as error:
             raise errors.InvalidRequestError(
                 f"{url} can't be used as an address: {error}"

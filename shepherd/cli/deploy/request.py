@@ -2,12 +2,11 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, cast
 
 from msgspec import Struct, structs
-from prometheus_client import CollectorRegistry
 from prometheus_client import parser as text_format
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
@@ -129,18 +128,16 @@ def merge_metrics(replies: Sequence[ReplicaReply]) -> bytes:
                 for sample in family.samples
             ]
     encode, _ = choose_encoder(media_type)
-    registry = CollectorRegistry()
-    registry.register(_Families([*families.values()]))
-    return encode(registry)
+    return encode(_Families(families.values()))
 
 
 class _Families(Collector):
-    """Families of measurements that are there already, for a registry."""
+    """Families of measurements that are there already, as prometheus_client's encoders take."""
 
-    def __init__(self, families: list[Metric]) -> None:
+    def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
 
-    def collect(self) -> list[Metric]:
+    def collect(self) -> Iterable[Metric]:
         return self._families
 
 

@@ -7,13 +7,13 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
 from shepherd.cli.commands.output import note, show
 from shepherd.cli.commands.providers import view
+from shepherd.cli.launch import interrupted_by
 from shepherd.cli.request import load_settings
 from shepherd.cli.terminal.secrets import STDIN, read_key
 from shepherd.config.load import load_config
@@ -60,7 +60,7 @@ class Console:
 
     async def read(self, question: str) -> str:
         """Read a line without an echo."""
-        with _interruptible():
+        with interrupted_by(signal.SIGINT):  # which an event loop would delay until the answer
             return read_key(question, needed=False)
 
     async def switch(self, selector: str) -> bool:
@@ -84,16 +84,6 @@ async def _ask_key(console: Console, question: str, *, needed: bool = True) -> s
     if needed and not key:
         raise UsageError("The key is empty; nothing was done.")
     return key
-
-
-@contextmanager
-def _interruptible() -> Generator[None]:
-    """Let Ctrl+C end a blocking read at once; an event loop would delay it."""
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
 
 
 async def add_provider(
