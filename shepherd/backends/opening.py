@@ -111,7 +111,7 @@ async def open_local(config: Config, *, parallel: Concurrency = ONE) -> Backend:
     name = config.model.name
     if name.startswith(SCRIPT_PREFIX):
         return await asyncio.to_thread(_open_script, name)
-    path, pooling = await asyncio.to_thread(_find_model, name, config.llamacpp.models_dir)
+    path, pooling = await asyncio.to_thread(_find_model, name, config.llamacpp.models_path)
     from shepherd.backends.llamacpp import LlamaCppBackend
 
     if pooling is not None:
@@ -135,7 +135,7 @@ def _open_script(name: str) -> Backend:
     return ScriptedBackend(load_script(path), name=path.stem)
 
 
-def _find_model(name: str, models_dir: str) -> "tuple[Path, Pooling | None]":
+def _find_model(name: str, directory: Path) -> "tuple[Path, Pooling | None]":
     """The model's file, and how it makes vectors: None if it writes text.
 
     It runs in a thread, because it imports the engine and reads the disk.
@@ -145,6 +145,5 @@ def _find_model(name: str, models_dir: str) -> "tuple[Path, Pooling | None]":
 
     if name in _BUILTIN:
         return builtin_model(), None
-    directory = Path(models_dir).expanduser()
     path = locate_model(name, directory, cwd=directory)
     return path, pooling_of(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AliasChoices, Field, model_validator
@@ -131,6 +132,11 @@ class LlamaCppSection(Section):
     def largest_ubatch(self) -> int:
         """The tokens computed at once, unless fewer are faster."""
         return self.ubatch or DEFAULT_UBATCH
+
+    @property
+    def models_path(self) -> Path:
+        """The directory `models_dir`."""
+        return Path(self.models_dir).expanduser()
 
     @model_validator(mode="after")
     def _fits_batch(self) -> LlamaCppSection:

@@ -229,7 +229,7 @@ def _model_file(config: Config) -> str:
     from shepherd.backends.llamacpp.native.gguf import check_model_file
     from shepherd.backends.llamacpp.vision.projector import choose_projector
 
-    directory = Path(config.llamacpp.models_dir).expanduser()
+    directory = config.llamacpp.models_path
     is_builtin = name in ("", BUILTIN_NAME)
     path = builtin_model() if is_builtin else locate_model(name, directory, cwd=directory)
     header = check_model_file(path)

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +9,6 @@ import typer
 from shepherd.cli.commands.output import note, show, show_rows, size_text
 from shepherd.cli.request import loaded_config
 from shepherd.config.llamacpp import MIN_CONTEXT
-from shepherd.config.settings import Config
 from shepherd.errors import ModelLoadError
 from shepherd.models import BUILTIN_NAME, builtin_model
 
@@ -44,7 +42,7 @@ def list_models(context: typer.Context, provider: OnServer = "") -> None:
         return
     from shepherd.backends.llamacpp.native.gguf import available_models, summarise
 
-    directory = _models_dir(loaded_config(context))
+    directory = loaded_config(context).llamacpp.models_path
     files = available_models(directory) if directory.is_dir() else []
     names = [BUILTIN_NAME, *(str(path.relative_to(directory)) for path in files)]
     width = max(len(name) for name in names)
@@ -73,7 +71,7 @@ def info(
     from shepherd.backends.llamacpp.vision.projector import choose_projector
 
     config = loaded_config(context)
-    directory = _models_dir(config)
+    directory = config.llamacpp.models_path
     path = builtin_model() if name == BUILTIN_NAME else locate_model(name, directory)
     summary = summarise(path)
     header = check_model_file(path)
@@ -120,7 +118,7 @@ def pull(
             return
         from shepherd.catalog.hub import pull as pull_model  # imports huggingface_hub
 
-        directory = _models_dir(loaded_config(context))
+        directory = loaded_config(context).llamacpp.models_path
         path = pull_model(name, directory, note)
         typer.echo(str(path))
         note(f"`shepherd --model {path.relative_to(directory)}` talks to it.")
@@ -139,13 +137,10 @@ def unload(
 
 
 def _ollama(provider: str) -> "OllamaModels":
+    """The same commands for the models of a provider."""
     from shepherd.cli.commands.model_ollama import OllamaModels  # imports httpx
 
     return OllamaModels(provider)
-
-
-def _models_dir(config: Config) -> Path:
-    return Path(config.llamacpp.models_dir).expanduser()
 
 
 def _file_line(summary: "ModelSummary") -> str:

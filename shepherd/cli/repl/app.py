@@ -209,7 +209,7 @@ async def suggestions(
     chosen = config.model.provider or config.source("model.name").layer is not LayerName.DEFAULT
     if chosen or providers.all():
         return []
-    available = await discover(env, _models_dir(config))
+    available = await discover(env, config.llamacpp.models_path)
     new = await asyncio.to_thread(_new_suggestions, available, suggestions_file)
     if not new:
         return []
@@ -217,10 +217,6 @@ async def suggestions(
         "Pup, a small model, answers until you connect another one. On this machine:",
         *(f"  {item.description}: {item.command}" for item in new),
     ]
-
-
-def _models_dir(config: Config) -> Path:
-    return Path(config.llamacpp.models_dir).expanduser()
 
 
 def _new_suggestions(available: list[Discovery], suggestions_file: Path) -> list[Discovery]:

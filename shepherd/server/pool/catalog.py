@@ -60,7 +60,7 @@ class ModelFolder:
 
     def look(self) -> Mapping[str, ServedFile]:
         """The models by their paths in the directory, without suffix; reads new headers."""
-        directory = Path(self._settings.models_dir).expanduser()
+        directory = self._settings.models_path
         builtin = builtin_model()
         files = {BUILTIN_NAME: ModelFile(builtin, builtin.stat().st_size)}
         for file in models_in(directory):
@@ -334,7 +334,7 @@ class Catalog:
         from shepherd.backends.llamacpp import locate_model
 
         settings = self._config.llamacpp
-        name, directory = self._config.model.name, Path(settings.models_dir).expanduser()
+        name, directory = self._config.model.name, settings.models_path
         is_builtin = name == BUILTIN_NAME
         try:
             path = builtin_model() if is_builtin else locate_model(name, directory, directory)

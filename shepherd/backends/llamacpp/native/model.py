@@ -212,8 +212,7 @@ def configured_adapters(settings: LlamaCppSection) -> tuple[Adapter, ...]:
 
     Raises ConfigError for other texts.
     """
-    models = Path(settings.models_dir).expanduser()
-    return tuple(_parsed(text, models) for text in settings.lora)
+    return tuple(_parsed(text, settings.models_path) for text in settings.lora)
 
 
 class NativeAdapters:

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 from shepherd.backends.llamacpp.native import devices
 from shepherd.backends.llamacpp.native.context import NativeContext
@@ -223,7 +222,7 @@ def draft_bytes(settings: LlamaCppSection) -> int:
     """The size of the draft model that the settings ask for; 0 without one."""
     if not _drafts_by_model(settings):
         return 0
-    directory = Path(settings.models_dir).expanduser()
+    directory = settings.models_path
     try:
         path = locate_model(settings.draft_model, directory, cwd=directory)
         return sum(part.stat().st_size for part in parts_of(path))
@@ -240,7 +239,7 @@ def _open_draft(
     settings: LlamaCppSection, target: NativeModel, context: NativeContext
 ) -> draft_model.DraftModel:
     """The draft model of the settings, for the sequences of `target` in `context`."""
-    directory = Path(settings.models_dir).expanduser()
+    directory = settings.models_path
     path = locate_model(settings.draft_model, directory, cwd=directory)
     check_model_file(path)
     with ExitStack() as resources:

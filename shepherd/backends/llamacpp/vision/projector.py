@@ -71,7 +71,7 @@ def choose_projector(
     if settings.projector == NONE:
         return ProjectorChoice()
     if settings.projector:
-        path = locate_projector(settings.projector, Path(settings.models_dir).expanduser())
+        path = locate_projector(settings.projector, settings.models_path)
         checked = _checked(path, header)
         _check_build(path, build_reads)
         return ProjectorChoice(checked)

@@ -98,8 +98,8 @@ class ModelCommands(Struct, frozen=True):
 
     def _names(self) -> list[str]:
         """The names that `/model` completes: the built-in model and the local files."""
-        directory = Path(self.context.conversation.config.llamacpp.models_dir).expanduser()
-        return [BUILT_IN, *local_models(directory)]
+        settings = self.context.conversation.config.llamacpp
+        return [BUILT_IN, *local_models(settings.models_path)]
 
     async def _model(self, argument: str) -> Lines | None:
         """Switch to a model, or describe the current one and how to switch."""
