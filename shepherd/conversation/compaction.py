@@ -14,7 +14,6 @@ from shepherd.memory.memory import Memory
 from shepherd.memory.store import MAX_KEY, MAX_VALUE, Place
 from shepherd.messages import Message, Role
 from shepherd.session import Session, TokenLedger
-from shepherd.tools.memory import storable
 from shepherd.tools.text import pluralize
 from shepherd.turn.fitting import message_counts
 
