@@ -11,7 +11,7 @@ from shepherd.backends.base import Backend
 from shepherd.errors import ContextFullError, InvalidRequestError, MemoryStoreError
 from shepherd.eviction import message_groups
 from shepherd.memory.memory import Memory
-from shepherd.memory.store import MAX_KEY, MAX_VALUE, Place
+from shepherd.memory.store import MAX_KEY, MAX_VALUE, Place, storable
 from shepherd.messages import Message, Role
 from shepherd.session import Session, TokenLedger
 from shepherd.tools.text import pluralize
