@@ -108,16 +108,6 @@ async def _answer(conversation: Conversation, request: Launch) -> int:
 
 
 @contextmanager
-def interrupted_by(number: signal.Signals) -> Generator[None]:
-    """Let a signal raise KeyboardInterrupt at once in the main thread, as Ctrl+C does."""
-    previous = signal.signal(number, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(number, previous)
-
-
-@contextmanager
 def _signals_cancel() -> Generator[list[int]]:
     """SIGTERM and SIGHUP cancel the task, so that tools and session end in order."""
     received: list[int] = []  # signals
