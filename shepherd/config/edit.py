@@ -111,9 +111,7 @@ def _edit(path: Path, change: Callable[[Document], None]) -> str:
 def _parse(path: Path) -> tomlkit.TOMLDocument:
     """The document of a file, with its comments; an empty one if there is no file."""
     try:
-        return tomlkit.parse(files.read_text(path, files.MAX_FILE_BYTES))
-    except FileNotFoundError:
-        return tomlkit.document()
+        return tomlkit.parse(files.read_settings(path))
     except TOMLKitError as error:
         raise ConfigError(f"{path}: can't be changed: {error}") from error
 

@@ -159,6 +159,14 @@ def read_text(path: Path, limit: int) -> str:
         raise ConfigError(f"{path}: can't be read: {error}") from error
 
 
+def read_settings(path: Path) -> str:
+    """The text of a settings file, "" if there is none; raises ConfigError, as `read_text` does."""
+    try:
+        return read_text(path, MAX_FILE_BYTES)
+    except FileNotFoundError:
+        return ""
+
+
 def parse_toml(place: str | Path, text: str) -> dict[str, Any]:
     """The data of a TOML file; raises ConfigError that names the `place`."""
     try:

@@ -10,18 +10,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from shepherd import errors, validation
-from shepherd.config.files import MAX_FILE_BYTES, line_of, parse_toml, read_text
-from shepherd.config.settings import (
-    Config,
-    LayerName,
-    Source,
-    aliases,
-    bare_type,
-    expected,
-    first_name,
-    parse_text,
-    unknown_key,
-)
+from shepherd.config import settings
+from shepherd.config.files import line_of, parse_toml, read_settings
 
 ENVIRONMENT_PREFIX = "SHEPHERD_"
 GPU_LAYERS, GPU_LAYERS_VARIABLE = "llamacpp.gpu_layers", "GGML_N_GPU_LAYERS"
@@ -34,9 +24,9 @@ Table = dict[str, object]
 class Layer(Struct, frozen=True):
     """The values from one source, as `section.key`; `text` is the file's text, for line numbers."""
 
-    name: LayerName
+    name: settings.LayerName
     values: dict[str, object] = field(default_factory=dict[str, object])
-    sources: dict[str, Source] = field(default_factory=dict[str, Source])
+    sources: dict[str, settings.Source] = field(default_factory=dict[str, settings.Source])
     path: Path | None = None
     text: str = ""
 
@@ -50,59 +40,55 @@ class Layer(Struct, frozen=True):
         return source.origin if source and source.origin else str(self.name)
 
 
-def read_file_layer(name: LayerName, path: Path) -> Layer:
+def read_file_layer(name: settings.LayerName, path: Path) -> Layer:
     """The validated settings in the file at `path`; an empty layer if it does not exist.
 
     Raises ConfigError with the file and line of each error.
     """
-    try:
-        text = read_text(path, MAX_FILE_BYTES)
-    except FileNotFoundError:
-        return Layer(name)
-    return parse_file_layer(name, path, text)
+    return parse_file_layer(name, path, read_settings(path))
 
 
-def parse_file_layer(name: LayerName, path: Path, text: str) -> Layer:
+def parse_file_layer(name: settings.LayerName, path: Path, text: str) -> Layer:
     """The settings in `text`, the current or future content of `path`; raises ConfigError."""
     data = parse_toml(path, text)
     bare = Layer(name, path=path, text=text)  # enough to find the line of an error
     values = _canonical(bare, {k: cast(Table, t) for k, t in data.items() if isinstance(t, dict)})
     _check(bare, data)  # the whole data, because values outside of sections are errors
-    source = Source(name, path=path)
+    source = settings.Source(name, path=path)
     return Layer(name, values, dict.fromkeys(values, source), path, text)
 
 
 def environment_layer(env: Mapping[str, str]) -> Layer:
     """The settings in variables `SHEPHERD_SECTION__KEY`; empty ones count as unset."""
     values: dict[str, object] = {}
-    sources: dict[str, Source] = {}
+    sources: dict[str, settings.Source] = {}
     for variable, text in sorted(env.items()):
         name = variable.removeprefix(ENVIRONMENT_PREFIX)
         if name == variable or "__" not in name or not text:
             continue  # not a setting: other programs' variables, SHEPHERD_ADMIN_KEY
-        key = first_name(name.lower().replace("__", ".", 1))
+        key = settings.first_name(name.lower().replace("__", ".", 1))
         try:
-            values[key] = parse_text(key, text)
+            values[key] = settings.parse_text(key, text)
         except errors.ConfigError as error:
             raise errors.ConfigError(f"{variable}: {error}") from error
-        sources[key] = Source(LayerName.ENVIRONMENT, variable)
-    return _checked(Layer(LayerName.ENVIRONMENT, values, sources))
+        sources[key] = settings.Source(settings.LayerName.ENVIRONMENT, variable)
+    return _checked(Layer(settings.LayerName.ENVIRONMENT, values, sources))
 
 
 def forced_layer(env: Mapping[str, str]) -> Layer:
     """The setting from llama.cpp's own variable, which overrides all others."""
     text = env.get(GPU_LAYERS_VARIABLE, "").strip()
     if not text:
-        return Layer(LayerName.ENVIRONMENT)
-    source = Source(LayerName.ENVIRONMENT, GPU_LAYERS_VARIABLE)
-    values = {GPU_LAYERS: parse_text(GPU_LAYERS, text)}
-    return _checked(Layer(LayerName.ENVIRONMENT, values, {GPU_LAYERS: source}))
+        return Layer(settings.LayerName.ENVIRONMENT)
+    source = settings.Source(settings.LayerName.ENVIRONMENT, GPU_LAYERS_VARIABLE)
+    values = {GPU_LAYERS: settings.parse_text(GPU_LAYERS, text)}
+    return _checked(Layer(settings.LayerName.ENVIRONMENT, values, {GPU_LAYERS: source}))
 
 
 def flag_layer(overrides: Mapping[str, object]) -> Layer:
     """The settings from flags, by `section.key`."""
-    sources = {key: Source(LayerName.FLAG, "command line") for key in overrides}
-    return _checked(Layer(LayerName.FLAG, dict(overrides), sources))
+    sources = {key: settings.Source(settings.LayerName.FLAG, "command line") for key in overrides}
+    return _checked(Layer(settings.LayerName.FLAG, dict(overrides), sources))
 
 
 def nested(values: Mapping[str, object]) -> dict[str, Table]:
@@ -123,7 +109,7 @@ def _checked(layer: Layer) -> Layer:
 def _check(layer: Layer, data: Mapping[str, object]) -> None:
     """Raise ConfigError with each value that is wrong by itself."""
     try:
-        Config.model_validate(data)
+        settings.Config.model_validate(data)
     except ValidationError as error:
         problems = [p for p in error.errors(include_url=False) if not _between_layers(p)]
         if problems:
@@ -143,7 +129,7 @@ def _canonical(layer: Layer, data: Mapping[str, Table]) -> dict[str, object]:
     values = {f"{section}.{key}": value for section, t in data.items() for key, value in t.items()}
     named: dict[str, object] = {}
     for name, value in values.items():
-        key = first_name(name)
+        key = settings.first_name(name)
         # set beside its first name, or beside a further one
         if key != name and (key in values or key in named):
             where = layer.where(tuple(name.split(".")))
@@ -163,7 +149,7 @@ def describe(problem: ErrorDetails) -> str:
         problem,
         key,
         unknown=_unknown(location, problem["input"]),
-        expected=expected(field) if field else "",
+        expected=settings.expected(field) if field else "",
         show_value=True,
     )
 
@@ -172,16 +158,16 @@ def _unknown(location: tuple[str | int, ...], value: object) -> str:
     """The sentence for a key that does not exist; a table is taken for a section."""
     key = ".".join(str(part) for part in location)
     if len(location) > 1:
-        return unknown_key(key)
+        return settings.unknown_key(key)
     if isinstance(value, dict):
-        guess = validation.nearest(key, Config.model_fields)
+        guess = validation.nearest(key, settings.Config.model_fields)
         return f"unknown section [{key}]" + (f"; did you mean [{guess}]?" if guess else "")
-    return unknown_key(key) + " (settings belong in a section)"
+    return settings.unknown_key(key) + " (settings belong in a section)"
 
 
 def _field_at(location: tuple[str | int, ...]) -> FieldInfo | None:
     """The field at `location`; None inside a list of plain values."""
-    kind: type[BaseModel] | None = Config
+    kind: type[BaseModel] | None = settings.Config
     field: FieldInfo | None = None
     for part in location:
         if isinstance(part, int):  # an item of the list: its class is known already
@@ -196,11 +182,12 @@ def _field_at(location: tuple[str | int, ...]) -> FieldInfo | None:
 def _field_called(name: str, kind: type[BaseModel]) -> FieldInfo | None:
     """The field of a class by its name, or by another name that a file may use."""
     fields = kind.model_fields
-    return fields.get(name) or next((f for f in fields.values() if name in aliases(f)), None)
+    with_alias = (field for field in fields.values() if name in settings.aliases(field))
+    return fields.get(name) or next(with_alias, None)
 
 
 def _inner_model(field: FieldInfo) -> type[BaseModel] | None:
     """The class of a section, or of a list's items."""
-    kind = bare_type(field)
+    kind = settings.bare_type(field)
     inner = next(iter(get_args(kind)), kind)
     return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None

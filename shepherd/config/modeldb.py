@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from shepherd import errors, validation
-from shepherd.config.files import MAX_FILE_BYTES, line_of, parse_toml, read_text
+from shepherd.config.files import line_of, parse_toml, read_settings
 from shepherd.config.section import Section
 from shepherd.config.settings import expected
 
@@ -70,12 +70,12 @@ class ModelDatabase(Struct, frozen=True):
         Raises ConfigError with the file and line of an error in the user's file.
         """
         packaged = files("shepherd.config").joinpath(PACKAGED).read_text(encoding="utf-8")
-        layers = [("the model database", _entries(packaged, PACKAGED))]
-        try:
-            text = read_text(user_file, MAX_FILE_BYTES)
-        except FileNotFoundError:
-            return cls(layers)
-        return cls([*layers, (str(user_file), _entries(text, str(user_file)))])
+        return cls(
+            [
+                ("the model database", _entries(packaged, PACKAGED)),
+                (str(user_file), _entries(read_settings(user_file), str(user_file))),
+            ]
+        )
 
     def facts(self, model: str) -> ModelFacts:
         """The facts about `model`; within a file, the longest matching pattern wins."""

@@ -22,10 +22,7 @@ class ProviderStore:
 
     def all(self) -> list[Provider]:
         """All providers by priority, then name; raises ConfigError with file and line."""
-        try:
-            text = files.read_text(self.path, files.MAX_FILE_BYTES)
-        except FileNotFoundError:
-            return []
+        text = files.read_settings(self.path)
         data = files.parse_toml(self.path, text)
         providers = [self._parsed(text, name, values) for name, values in data.items()]
         return sorted(providers, key=lambda p: (p.priority, p.name))

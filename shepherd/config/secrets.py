@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shepherd.config.files import MAX_FILE_BYTES, read_text
+from shepherd.config.files import read_settings
 from shepherd.config.provider import Provider, vendor_of
 from shepherd.errors import ConfigError
 
@@ -123,9 +123,7 @@ class Secrets:
     def _stored(self) -> dict[str, str]:
         """The keys in the file, by the names of their providers."""
         try:
-            data = tomllib.loads(read_text(self._path, MAX_FILE_BYTES))
-        except FileNotFoundError:
-            return {}
+            data = tomllib.loads(read_settings(self._path))
         except (tomllib.TOMLDecodeError, RecursionError):  # its message may quote a key
             raise ConfigError(
                 f'{self._path}: not valid TOML; it holds one line NAME = "KEY" per provider'

@@ -51,10 +51,11 @@ T = TypeVar("T")
 class Answer(ABC):
     """One answer in the shape of an API: a whole body, or the frames of a stream (see `frame`).
 
-    Both are made of the same parts. `choices` are those that are answered, once they run.
+    Both are made of the same parts. `choices` are those that are answered; they are there when the
+    first part is made.
     """
 
-    choices: Choices | None = None
+    choices: Choices
 
     def attach(self, choices: Choices) -> None:
         """Take the choices, for what a generation alone does not tell."""

@@ -42,7 +42,7 @@ class Thoughts(Struct, frozen=True):
         if self.seal.verify(_VISIBLE, text, signature):
             return text
         hidden = self.seal.unwrap(_HIDDEN, signature)
-        if text not in ("", hidden):
+        if text not in ("", hidden):  # a client may have put the hidden text into its place
             raise SealError("the text was changed")
         return hidden
 
@@ -102,8 +102,7 @@ class MessageAnswer(serving.Answer):
 
     def begin(self, choice: int) -> Iterator[str]:
         """The start of the message."""
-        prompt_stats = Stats() if self.choices is None else self.choices.prompt
-        yield _event("message_start", message=self._message(prompt_stats))
+        yield _event("message_start", message=self._message(self.choices.prompt))
         yield PING
 
     def add(self, piece: ChoicePiece) -> Iterator[str]:
@@ -141,7 +140,7 @@ class MessageAnswer(serving.Answer):
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": _usage(stats, 0),
+            "usage": _usage(stats, output_tokens=0),
         }
 
     def _end(self, generation: Generation) -> JsonObject:
@@ -176,8 +175,9 @@ class _Blocks:
 
     def __init__(self, thoughts: Thoughts, *, hidden: bool) -> None:
         """`hidden`: the text of reasoning is in its signature alone."""
-        self.content: list[JsonObject] = []
+        self.content: list[JsonObject] = []  # the blocks that are complete
         self._thoughts, self._hidden = thoughts, hidden
+        # the open block: `thinking`, `text` or "" for none, and its text in pieces
         self._open_kind = ""
         self._open_texts: list[str] = []
 
@@ -242,6 +242,7 @@ def _usage(stats: Stats, output_tokens: int) -> JsonObject:
 
 
 def _event(type: str, **fields: object) -> str:
+    """The server-sent event of a type, which its data names once more."""
     return frame({"type": type} | fields, type)
 
 
@@ -284,6 +285,7 @@ class AnthropicErrors(JsonErrors):
 
 
 def _status(error: errors.ApiError) -> int:
+    """The HTTP status; for a busy server Anthropic has one of its own."""
     return OVERLOADED if error.code in _BUSY else error.status
 
 

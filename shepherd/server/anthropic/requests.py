@@ -204,7 +204,7 @@ _PARSERS: Mapping[str, Callable[[JsonObject], Block]] = {
 
 
 def _without_empty(value: object) -> object:
-    """A list without empty strings, and without null."""
+    """A list of stop strings without empty ones and null, which clients send for none."""
     if isinstance(value, list):
         return [item for item in cast(list[object], value) if item]
     return value

@@ -143,6 +143,7 @@ def _limit(text: str | None) -> int:
     """The size of a page in the query `limit`; raises ApiError for one that is not allowed."""
     if text is None:
         return _USUAL_PAGE
+    # Python refuses to convert very long digits
     is_number = text.isascii() and text.isdigit() and len(text) <= _MAX_LIMIT_DIGITS
     if not (is_number and 0 < int(text) <= _MAX_PAGE):
         raise errors.invalid("limit", f"must be from 1 to {_MAX_PAGE}")
@@ -151,6 +152,7 @@ def _limit(text: str | None) -> int:
 
 def _model(info: ModelInfo, created: int) -> JsonObject:
     """A model as Anthropic lists it; `created` is a Unix time."""
+    # what a model sees may not be known, and one that makes vectors has no such capabilities
     is_unknown = info.vision is None or info.kind is not ModelKind.TEXT
     return {
         "type": "model",
@@ -169,7 +171,7 @@ def _capabilities(*, vision: bool) -> JsonObject:
     yes, no = {"supported": True}, {"supported": False}
     efforts = ("low", "medium", "high", "xhigh", "max")
     thinking_types = ("enabled", "adaptive", "disabled", "between_tools")
-    missing = ("batch", "citations", "code_execution", "pdf_input")
+    not_served = ("batch", "citations", "code_execution", "pdf_input")
     capabilities: dict[str, Any] = {
         "image_input": {"supported": vision},
         "structured_outputs": yes,
@@ -178,7 +180,7 @@ def _capabilities(*, vision: bool) -> JsonObject:
         "context_management": no,
         "server_tools": no,
     }
-    return capabilities | dict.fromkeys(missing, no)
+    return capabilities | dict.fromkeys(not_served, no)
 
 
 ANTHROPIC = Api(

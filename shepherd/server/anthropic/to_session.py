@@ -160,6 +160,7 @@ def _signed(where: str) -> Generator[None]:
 
 
 def _misplaced(where: str, role: str) -> ApiError:
+    """The error for a block that messages of the role do not have, such as a call of the user."""
     return invalid(where, f"this block is not possible in a message of the {role}")
 
 

@@ -54,7 +54,7 @@ class GeminiAnswer(serving.Answer):
         self._ended[choice] = generation
         parts = self._last_parts(generation.message)
         chunk = self._response([self._content(parts, choice) | self._finish(generation)])
-        if self.choices is not None and len(self._ended) == self.choices.count:
+        if len(self._ended) == self.choices.count:
             # the first choice comes first: it has the measures of the prompt
             generations = [self._ended[index] for index in sorted(self._ended)]
             chunk["usageMetadata"] = _usage(generations)
@@ -118,6 +118,7 @@ class GeminiAnswer(serving.Answer):
         return fields
 
     def _response(self, candidates: list[messages.JsonObject]) -> messages.JsonObject:
+        """The fields that the whole answer and each of its chunks have."""
         return {"candidates": candidates, "modelVersion": self.model, "responseId": self.id}
 
 

@@ -345,7 +345,7 @@ class EmbedContentBody(GeminiModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _served(cls, value: object) -> object:
+    def _refuse_unserved(cls, value: object) -> object:
         """Refuse fields that would change the vector and are not served."""
         sent = cast(messages.JsonObject, value) if isinstance(value, dict) else {}
         for name in _UNSUPPORTED:
@@ -355,10 +355,10 @@ class EmbedContentBody(GeminiModel):
 
     def text(self) -> str:
         """The text; raises ApiError for a content without one, and for other parts."""
-        texts = [part.text for part in self.content.parts]
-        if not texts or None in texts:
+        texts = [part.text for part in self.content.parts if part.text is not None]
+        if not texts or len(texts) < len(self.content.parts):
             raise unsupported("content", "content: must have parts of text, and no others")
-        return "".join(text or "" for text in texts)
+        return "".join(texts)
 
 
 class BatchEmbedBody(GeminiModel):

@@ -100,9 +100,9 @@ def models_router(
     context: ServerContext, version: str, route_class: type[APIRoute] = APIRoute
 ) -> APIRouter:
     """The routes that list the models, for one version of the API."""
-    schema = version == BETA
+    in_schema = version == BETA  # in the other version, the path is that of OpenAI's list
     router = APIRouter(
-        prefix=f"{version}/models", route_class=route_class, include_in_schema=schema
+        prefix=f"{version}/models", route_class=route_class, include_in_schema=in_schema
     )
 
     @router.get("")
@@ -246,6 +246,7 @@ def _differs(param: str) -> ApiError:
 
 
 def _usage(result: Embeddings) -> JsonObject:
+    """The usage of a request for vectors, which generates nothing."""
     return {"promptTokenCount": result.tokens, "totalTokenCount": result.tokens}
 
 

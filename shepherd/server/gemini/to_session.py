@@ -59,6 +59,7 @@ def _wants_thinking(config: requests.GenerationConfig) -> bool | None:
         return None
     if thinking.thinking_budget is not None:  # a budget of 0 switches reasoning off
         return thinking.thinking_budget != 0
+    # a level, or thoughts to show, need reasoning; without both the default holds
     has_level = thinking.thinking_level not in (None, "", "THINKING_LEVEL_UNSPECIFIED")
     return True if has_level or thinking.include_thoughts else None
 
@@ -296,6 +297,7 @@ def _keyword(name: str) -> str:
     """JSON schema's name for a field of Google's: `any_of` is `anyOf`, and `ref` is `$ref`."""
     if name in ("defs", "ref"):
         return f"${name}"
+    # `$defs` and its like are JSON schema's names already
     return to_camel(name) if name.isidentifier() else name
 
 

@@ -31,7 +31,7 @@ def _images(value: object) -> tuple[Image, ...]:
 
 
 def _one_or_more(value: object) -> object:
-    """A single text is a list of one; null is none."""
+    """The texts of a field: a single one is a list of one, and null is none."""
     return [value] if isinstance(value, str) else fields.list_or_empty(value)
 
 
@@ -237,11 +237,11 @@ def chat_session(request: ChatRequest, model: ModelInfo, *, thinking: bool) -> S
 
 def generate_session(request: GenerateRequest, model: ModelInfo, *, thinking: bool) -> Session:
     """The session of a generate request; raises ApiError."""
-    plain_prompt = "raw" if request.raw else "suffix" if request.suffix else ""
-    if plain_prompt and request.system:  # it goes to the model without instructions and messages
-        raise invalid("system", f"not with {plain_prompt}")
-    if plain_prompt and request.images:
-        raise invalid("images", f"not with {plain_prompt}")
+    if request.raw or request.suffix:  # such a prompt has no instructions and no messages
+        plain_field = "raw" if request.raw else "suffix"
+        for name, sent in (("system", request.system), ("images", request.images)):
+            if sent:
+                raise invalid(name, f"not with {plain_field}")
     fields.check_images(request.images, model, "images")
     session = _without_messages(request, thinking=thinking)
     prompt = request.prompt or ""

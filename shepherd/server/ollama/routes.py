@@ -184,7 +184,7 @@ def _running_model(model: ServedModel) -> JsonObject:
     memory = model.memory
     return _listed_model(model) | {
         "expires_at": _NEVER if model.expires is None else _time(min(model.expires, _MAX_TIME)),
-        "size": memory.ram + memory.vram or model.size,
+        "size": (memory.ram + memory.vram) or model.size,
         "size_vram": memory.vram,
         "context_length": model.info.context_size,
     }

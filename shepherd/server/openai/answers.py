@@ -67,7 +67,8 @@ class ChatAnswer(Answer):
 
     def progress(self, progress: PromptProgress) -> str:
         """The frame that tells how far the prompt is read."""
-        return frame(self._chunk(0, {}) | {"prompt_progress": answers.progress_fields(progress)})
+        chunk = self._chunk(index=0, delta={})
+        return frame(chunk | {"prompt_progress": answers.progress_fields(progress)})
 
     def begin(self, choice: int) -> Iterator[str]:
         """The chunk that carries the role."""
@@ -78,12 +79,12 @@ class ChatAnswer(Answer):
         delta = self._delta(piece)
         if delta:
             chunk = self._chunk(piece.choice, delta, logprobs=piece.logprobs)
-            if self.all_timings and self.choices is not None:
+            if self.all_timings:
                 chunk["timings"] = answers.timings(self.choices.handle(piece.choice).stats())
             yield frame(chunk)
 
     def end(self, choice: int, generation: Generation) -> Iterator[str]:
-        """Two chunks for each call, then the reason of the end."""
+        """Two chunks for each call, its name and then its text, and the reason of the end."""
         for index, call in enumerate(self._calls(generation)):
             whole_call = self._wire_call(call)
             kind: str = whole_call["type"]
@@ -92,27 +93,28 @@ class ChatAnswer(Answer):
             text_part = {"index": index, kind: {key: whole_call[kind][key]}}
             for part in (name_part, text_part):
                 yield frame(self._chunk(choice, {"tool_calls": [part]}))
-        last = self._chunk(choice, {}, _finish_reason(generation))
+        last = self._chunk(choice, delta={}, finish=_finish_reason(generation))
         # with the usage, one more chunk follows, which has the measures
         yield frame(last if self.stream_usage else last | self._measures(generation))
 
     def close(self, generations: Sequence[Generation]) -> Iterator[str]:
         """The usage, if it was requested, and the end."""
         if self.stream_usage:
-            chunk = self._frame(_CHUNK, []) | {"usage": _usage(generations)}
+            chunk = self._frame(_CHUNK, choices=[]) | {"usage": _usage(generations)}
             yield frame(chunk | self._measures(generations[0]))
         yield frame("[DONE]")
 
     def _measures(self, generation: Generation) -> messages.JsonObject:
         """What llama.cpp's server adds to the end of an answer."""
         body: messages.JsonObject = {"timings": answers.timings(generation.stats)}
-        if self.verbose and self.choices is not None:  # all choices have the same prompt
+        if self.verbose:  # all choices have the same prompt
             body["__verbose"] = {"prompt": self.choices.handle(0).prompt_text}
         return body
 
     def _choice(self, index: int, generation: Generation) -> messages.JsonObject:
         """One of the whole answers; its content is null where it only calls tools."""
         calls, logprobs = self._calls(generation), generation.logprobs
+        # the texts of the answer replace its empty content
         message: messages.JsonObject = {
             "role": "assistant",
             "content": None if calls else "",
@@ -200,4 +202,5 @@ def _usage(generations: Sequence[Generation]) -> messages.JsonObject:
 
 
 def _logprobs(tokens: Sequence[sampling.TokenLogprob]) -> messages.JsonObject:
+    """The `logprobs` object of a choice; there are no tokens of a refusal."""
     return {"content": answers.token_logprobs(tokens), "refusal": None}

@@ -53,7 +53,7 @@ class WireToolCall(RequestModel):
     @model_validator(mode="after")
     def _check_kind(self) -> "WireToolCall":
         """Refuse a call of neither kind, or of both, with the request that has it."""
-        self.to_call("")  # raises ValueError
+        self.to_call(default_id="")  # raises ValueError
         return self
 
     def to_call(self, default_id: str) -> ToolCall:
@@ -227,6 +227,11 @@ class ChatRequest(sampling.SamplingFields, fields.GrammarFields):
     audio: fields.NotServed = None
     web_search_options: Any = None
     """Not served; use `tools`."""
+
+    @property
+    def template_values(self) -> dict[str, object]:
+        """The variables of the chat template that the request sets."""
+        return self.chat_template_kwargs.values if self.chat_template_kwargs else {}
 
     def token_limit(self, default: int = 0) -> int:
         """The maximum of generated tokens; 0 is as many as fit."""

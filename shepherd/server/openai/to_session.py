@@ -96,7 +96,10 @@ def _check_supported(request: ChatRequest) -> None:
 
 
 def _wants_thinking(request: ChatRequest) -> bool | None:
-    """Whether the request enables reasoning, None if it does not say."""
+    """Whether the request enables reasoning, None if it does not say.
+
+    The template's own option outweighs the effort.
+    """
     options = request.chat_template_kwargs
     if options is not None and options.enable_thinking is not None:
         return options.enable_thinking
@@ -114,7 +117,7 @@ def _check_images(request: ChatRequest, model: ModelInfo) -> None:
 
 def _template_values(request: ChatRequest) -> dict[str, object]:
     """The variables of the chat template that a request sets; raises ApiError."""
-    values = request.chat_template_kwargs.values if request.chat_template_kwargs else {}
+    values = request.template_values
     for name in values:
         if name in _OWN_VARIABLES or not _VARIABLE.fullmatch(name):
             raise invalid(_KWARGS, f"{name[:80]!r} can't be set")
@@ -126,13 +129,10 @@ def _template_values(request: ChatRequest) -> dict[str, object]:
 
 def _check_template_values(request: ChatRequest, model: ModelInfo) -> None:
     """Raise ApiError for variables of a template that is not in this process."""
-    values = request.chat_template_kwargs.values if request.chat_template_kwargs else {}
-    if values and not model.raw_prompts:
-        first_name = f"{_KWARGS}.{next(iter(values))[:80]}"
-        message = (
-            f"{model.id} does not run in this process, so its template can't have {first_name}."
-        )
-        raise unsupported(first_name, message)
+    if request.template_values and not model.raw_prompts:
+        where = f"{_KWARGS}.{next(iter(request.template_values))[:80]}"
+        message = f"{model.id} does not run in this process, so its template can't have {where}."
+        raise unsupported(where, message)
 
 
 def _check_continuation(request: ChatRequest, model: ModelInfo) -> None:
@@ -204,7 +204,7 @@ def _choose_tools(request: ChatRequest) -> tuple[list[ToolSpec], ToolChoice | No
 
 def _output_format(request: ChatRequest) -> OutputFormat | None:
     """The format of the answer, None for free text; raises ApiError."""
-    value = request.response_format
+    value = request.response_format  # an object, or its type alone
     fields = cast(JsonObject, value) if isinstance(value, dict) else {"type": value}
     llama_format = request.plain_format()  # of the fields that llama.cpp's clients send
     if llama_format is not None:

@@ -97,16 +97,16 @@ class OpenAiCompletion(Answer):
 
     def _echo(self, index: int) -> str:
         """The text of a choice's prompt, "" unless it was requested."""
-        if not self.echoes:
+        if not self.echoes:  # the request has no `echo`
             return ""
         text = self.echoes[index // self.candidates]  # one for each prompt
         if text is not None:
             return text
-        return "" if self.choices is None else self.choices.handle(index).prompt_text
+        return self.choices.handle(index).prompt_text
 
     def _echoed_logprobs(self, index: int, echo: str) -> Sequence[TokenLogprob]:
         """Those of the prompt's tokens; the token for the beginning is not part of a text."""
-        if not (self.logprobs and echo) or self.choices is None:
+        if not (self.logprobs and echo):
             return ()
         first_of_prompt = index - index % self.candidates  # only that one has them
         tokens = self.choices.handle(first_of_prompt).prompt_logprobs
@@ -221,15 +221,20 @@ class LlamaCompletion(Answer):
         body: JsonObject = {"index": 0, "content": "", "tokens": [], "stop": False}
         body["prompt_progress"] = answers.progress_fields(progress)
         if self.all_timings:
+            # as long as all of it comes from the cache, no time was spent on reading
             seconds = progress.seconds if progress.done > progress.cached else 0.0
-            stats = Stats(progress.done, progress.cached, prefill_seconds=seconds)
+            stats = Stats(
+                prompt_tokens=progress.done,
+                cached_tokens=progress.cached,
+                prefill_seconds=seconds,
+            )
             body["timings"] = answers.timings(stats)
         return frame(body)
 
     def _piece(self, index: int, text: str) -> JsonObject:
         """The event with more text of a choice."""
-        handle = None if self.choices is None else self.choices.handle(index)
-        stats = Stats() if handle is None else handle.stats()
+        handle = self.choices.handle(index)
+        stats = handle.stats()
         piece: JsonObject = {
             "index": index,
             "content": text,
@@ -237,15 +242,15 @@ class LlamaCompletion(Answer):
             "stop": False,
             "id_slot": index,
             "tokens_predicted": stats.completion_tokens,
-            "tokens_evaluated": handle.prompt_tokens if handle else 0,
+            "tokens_evaluated": handle.prompt_tokens,
         }
         return piece | {"timings": answers.timings(stats)} if self.all_timings else piece
 
     def _final(self, index: int, generation: Generation) -> JsonObject:
         """The whole answer of a choice, or the last event of its stream, whose text was sent."""
         stats, text = generation.stats, generation.message.content
-        handle = None if self.choices is None else self.choices.handle(index)
-        sampling = (handle.sampling if handle else None) or Sampling()
+        handle = self.choices.handle(index)
+        sampling = handle.sampling or Sampling()
         is_cut = generation.finish_reason is FinishReason.LENGTH
         is_context_full = 0 < stats.context_size <= stats.context_used  # a size of 0 is unknown
         tokens = self._fresh_tokens(index) if self.return_tokens or self.stream else []
@@ -261,7 +266,7 @@ class LlamaCompletion(Answer):
             "generation_settings": generation_settings(
                 sampling, self.max_tokens, stream=self.stream
             ),
-            "prompt": "" if handle is None else handle.prompt_text,
+            "prompt": handle.prompt_text,
             "has_new_line": "\n" in text,
             "truncated": is_cut and is_context_full,
             "stop_type": _stop_type(generation),
@@ -275,7 +280,7 @@ class LlamaCompletion(Answer):
 
     def _fresh_tokens(self, index: int) -> list[int]:
         """The tokens of a choice since the last call."""
-        generated = () if self.choices is None else self.choices.handle(index).generated
+        generated = self.choices.handle(index).generated
         fresh = generated[self._sent_tokens.get(index, 0) :]
         self._sent_tokens[index] = len(generated)
         return [*fresh]

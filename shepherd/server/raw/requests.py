@@ -30,7 +30,7 @@ class RawRequest(sampling.DecodingFields, fields.GrammarFields):
 
 
 def raw_token_limit(requested: int | None, default: int) -> int:
-    """How many tokens are generated, as `Exchange.max_tokens` has it."""
+    """The tokens to generate, as `Exchange.max_tokens` has it; a request of 0 is for none."""
     return generation.NO_TOKENS if requested == 0 else fields.token_limit(requested, default)
 
 
@@ -121,8 +121,9 @@ class LlamaRequest(RawRequest):
 
     @property
     def lines(self) -> LineLimits:
-        """The limits of the answer that hold at new lines."""
-        return LineLimits(max(self.n_indent or 0, 0), max(self.t_max_predict_ms or 0, 0) / 1000)
+        """The limits of the answer that hold at new lines; a negative one is none."""
+        milliseconds = max(self.t_max_predict_ms or 0, 0)
+        return LineLimits(indent=max(self.n_indent or 0, 0), seconds=milliseconds / 1000)
 
 
 class CompletionBody(LlamaRequest):

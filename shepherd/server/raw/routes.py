@@ -95,7 +95,7 @@ def _completion_exchange(
         fingerprint=answers.fingerprint(model),
         count=body.n or 1,
         candidates=candidates,
-        echoes=[_text(prompt) for prompt in prompts] if body.echo else (),
+        echoes=[_text_of(prompt) for prompt in prompts] if body.echo else (),
         logprobs=body.logprobs is not None,
         stream_usage=bool(body.stream_options and body.stream_options.include_usage),
     )
@@ -168,7 +168,7 @@ def _sessions(
     return first, later
 
 
-def _text(prompt: RawPrompt | Infill) -> str | None:
+def _text_of(prompt: RawPrompt | Infill) -> str | None:
     """The text of a prompt, None if it has tokens."""
     if isinstance(prompt, Infill):
         return prompt.prefix

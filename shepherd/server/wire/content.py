@@ -133,6 +133,7 @@ class CallHistory:
 
     def __init__(self) -> None:
         self._calls_without_id = 0
+        # all calls by their ids: those without a result in their order, and the names of all
         self._unanswered: dict[str, messages.ToolCall] = {}
         self._names_by_id: dict[str, str] = {}
 

@@ -152,7 +152,7 @@ system_instruction toolConfig tool_config
 CONTROLS = frozenset(_NAMES.split()).union(*(p.names for p in sampling.PARAMETERS.values()))
 """Names that control an answer in one of the APIs."""
 
-_EMPTY: tuple[Any, ...] = ("", [], {})
+_EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 
 class CheckedRequest(RequestModel):
@@ -194,8 +194,8 @@ class OwnControls(CheckedRequest):
         cls.refuse_unsupported(fields)
         for name in sorted((fields.keys() & CONTROLS) - names_of(cls)):
             foreign = fields[name]
-            # the number 0 says something: a temperature of 0 is not the usual one
-            says_nothing = foreign is None or foreign is False or foreign in _EMPTY
+            # the number 0, which equals False, says something: it is an unusual temperature
+            says_nothing = foreign is False or foreign in _EMPTY
             if not says_nothing:
                 raise unsupported(name, f"{name} is not a parameter of this API.")
         return value

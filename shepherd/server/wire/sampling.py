@@ -3,17 +3,12 @@
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
+from msgspec import structs
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, create_model, model_validator
 
 from shepherd import sampling
 from shepherd.server.errors import invalid
-from shepherd.server.wire.fields import (
-    OwnControls,
-    field_names,
-    in_range,
-    logprob_count,
-    without_empty,
-)
+from shepherd.server.wire import fields
 
 _SAMPLER_ALIASES = {"typ_p": "typical_p", "typical": "typical_p", "temp": "temperature"}
 _TOO_MANY_BIASES = f"takes at most {sampling.MAX_BIASES} tokens"
@@ -34,8 +29,6 @@ _PARAMETERS = {
 }
 """The names in `Sampling` by the names of fields."""
 
-_UNSET = sampling.Sampling()
-
 RANDOM_SEED = -1
 """llama.cpp's word for a seed of its own choice."""
 
@@ -47,13 +40,13 @@ def _number_names(model: type[BaseModel]) -> frozenset[str]:
     for name, field in model.model_fields.items():
         types = set(get_args(field.annotation))  # those of `int | None`
         if types & {int, float}:
-            names |= field_names(name, field)
+            names |= fields.field_names(name, field)
     return frozenset(names)
 
 
 def _stop_strings(value: object) -> object:
     """A list, without empty strings; a text stands for a list of one."""
-    return without_empty([value] if isinstance(value, str) else value)
+    return fields.without_empty([value] if isinstance(value, str) else value)
 
 
 def _sampler_names(value: object) -> object:
@@ -132,9 +125,9 @@ _FIELDS: Any = {
     if name not in _OTHERS
 }
 if TYPE_CHECKING:
-    _Numbers = OwnControls
+    _Numbers = fields.OwnControls
 else:  # a field for each number of `Sampling`
-    _Numbers = create_model("_Numbers", __base__=OwnControls, **_FIELDS)
+    _Numbers = create_model("_Numbers", __base__=fields.OwnControls, **_FIELDS)
 
 
 class DecodingFields(_Numbers):
@@ -170,19 +163,14 @@ class DecodingFields(_Numbers):
     @classmethod
     def _no_booleans(cls, value: Any) -> object:
         """Refuse `true` and `false` for numbers; pydantic would accept them as 1 and 0."""
-        fields = cast(dict[str, object], value) if isinstance(value, dict) else {}
-        for name in fields.keys() & _number_names(cls):
-            if isinstance(fields[name], bool):
+        sent = cast(dict[str, object], value) if isinstance(value, dict) else {}
+        for name in sent.keys() & _number_names(cls):
+            if isinstance(sent[name], bool):
                 raise invalid(name, "must be a number, not true or false")
         return cast(object, value)
 
     def to_sampling(self) -> sampling.Sampling:
-        """The parameters that the request sets; raises ApiError if two exclude each other."""
-        values = self._parameters()
-        return sampling.Sampling(**values) if values else _UNSET
-
-    def _parameters(self) -> dict[str, Any]:
-        """The values that the request sets, by the names of `Sampling`."""
+        """The parameters that the request sets, by the names of `Sampling`."""
         values: dict[str, Any] = {}
         for name, value in vars(self).items():  # pydantic keeps fields there
             if value is not None and name in _PARAMETERS:
@@ -191,7 +179,7 @@ class DecodingFields(_Numbers):
             del values["seed"]  # the engine then draws one
         elif self.seed is not None:
             values["seed"] = self.seed % 2**32
-        return values
+        return sampling.Sampling(**values)
 
 
 class SamplingFields(DecodingFields):
@@ -199,10 +187,10 @@ class SamplingFields(DecodingFields):
 
     logprobs: bool | None = None
     """Tell the log probability of each token of the content."""
-    top_logprobs: Annotated[int | None, in_range("logprobs")] = None
+    top_logprobs: Annotated[int | None, fields.in_range("logprobs")] = None
     """Tell so many of the likeliest tokens too; `logprobs` must be true."""
 
-    def _parameters(self) -> dict[str, Any]:
-        values = super()._parameters()
-        count = logprob_count(requested=self.logprobs, top=self.top_logprobs)
-        return values if count is None else values | {"logprobs": count}
+    def to_sampling(self) -> sampling.Sampling:
+        """The parameters that the request sets; raises ApiError if two exclude each other."""
+        count = fields.logprob_count(requested=self.logprobs, top=self.top_logprobs)
+        return structs.replace(super().to_sampling(), logprobs=count)
