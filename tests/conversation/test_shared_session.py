@@ -23,7 +23,7 @@ async def test_it_listens_to_the_session_only_while_it_serves(tmp_path: Path) ->
     session = Session(id=transcript.header.id, journal=transcript)
     backend = ScriptedBackend(parse_script("text: hi"))
     held = HeldConversation(session, tmp_path, backend)
-    shared = SharedSession(held, held.actions, backend)
+    shared = SharedSession(held.shared, held.actions, backend)
     assert session.journal is transcript, "a constructor changes none of its arguments"
     session.add(Message.user("before"))
     assert shared.log.last == 0
@@ -43,7 +43,7 @@ async def test_only_the_client_of_the_running_request_steers_it(tmp_path: Path) 
     script = "text: one\ndelay: 600\n---\ntext: two\n---\ntext: three"
     backend = ScriptedBackend(parse_script(script))
     conversation = HeldConversation(session, tmp_path, backend)
-    async with SharedSession(conversation, conversation.actions, backend) as shared:
+    async with SharedSession(conversation.shared, conversation.actions, backend) as shared:
         first = shared.submit("hello", "me")
         async with asyncio.timeout(PATIENCE):
             while first.state is not State.RUNNING or not session.messages:
@@ -65,7 +65,7 @@ async def test_nobody_approves_for_a_command_between_requests(tmp_path: Path) ->
     backend = ScriptedBackend(parse_script("text: one"))
     conversation = HeldConversation(Session(), tmp_path, backend)
     question = ApprovalRequest(ToolCall("1", "start_mcp_server", {}), (), "", (), (), "")
-    async with SharedSession(conversation, conversation.actions, backend) as shared:
+    async with SharedSession(conversation.shared, conversation.actions, backend) as shared:
         assert (await shared.approver.ask(question)).choice is Choice.DENY
         request = shared.submit("hello", "me")
         await request.done.wait()
@@ -83,7 +83,7 @@ async def test_a_request_that_waits_for_a_command_can_be_withdrawn(tmp_path: Pat
         return text
 
     actions = SessionActions(conversation.tool_runner, command)
-    async with SharedSession(conversation, actions, backend) as shared:
+    async with SharedSession(conversation.shared, actions, backend) as shared:
         running = asyncio.create_task(shared.command("/undo"))
         await asyncio.sleep(0)
         request = shared.submit("hello", "me")

@@ -102,7 +102,9 @@ class Presence:
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or Clock()
         self._streams: Counter[str] = Counter()
+        """The number of open streams of each client that has one."""
         self._last_seen: dict[str, float] = {}
+        """When each client was present, by the clock; the one that is away longest comes first."""
         self._left = asyncio.Event()
 
     @contextmanager
@@ -161,6 +163,7 @@ class ClientApprover:
 
     def __init__(self, log: UpdateLog, presence: Presence) -> None:
         self.request: PromptRequest | None = None
+        """The running request, which the shared session sets; None between requests."""
         self._log = log
         self._presence = presence
         self._pending: dict[str, PendingApproval] = {}
@@ -180,7 +183,12 @@ class ClientApprover:
             return Approval(Choice.DENY, reason=NOT_LISTENING)
         pending = PendingApproval(request, self.request)
         self._pending[pending.id] = pending
-        self._tell(UpdateKind.APPROVAL_NEEDED, pending, pending.to_json(), pending.request.client)
+        self._log.publish(
+            UpdateKind.APPROVAL_NEEDED,
+            pending.to_json(),
+            request=self.request.id,
+            addressee=self.request.client,
+        )
         decision, reason = CANCELLED, ""  # unless there is an answer before the task is cancelled
         try:
             approval = await self._wait(pending)
@@ -191,7 +199,7 @@ class ClientApprover:
             del self._pending[pending.id]
             data = {"id": pending.id, "tool": request.call.name}
             data |= {"decision": decision, "reason": reason}
-            self._tell(UpdateKind.APPROVAL_DECIDED, pending, data)
+            self._log.publish(UpdateKind.APPROVAL_DECIDED, data, request=pending.request.id)
         return approval
 
     def decide(self, id: str, client: str, approval: Approval) -> None:
@@ -214,9 +222,3 @@ class ClientApprover:
         if pending.answer.done():
             return pending.answer.result()
         return Approval(Choice.DENY, reason=NOT_LISTENING)
-
-    def _tell(
-        self, kind: UpdateKind, pending: PendingApproval, data: JsonObject, addressee: str = ""
-    ) -> None:
-        """Publish a change of a question; to all clients unless there is an `addressee`."""
-        self._log.publish(kind, data, request=pending.request.id, addressee=addressee)

@@ -80,17 +80,16 @@ class RequestQueue:
         """Whether a request runs or waits."""
         return self.running is not None or bool(self.waiting)
 
-    def add(self, request: PromptRequest) -> int:
-        """Put a request at the end; returns its position. Raises BusyError if too many wait."""
+    def add(self, request: PromptRequest) -> None:
+        """Put a request at the end; raises BusyError if too many wait."""
         if len(self.waiting) >= MAX_WAITING:
             message = f"{MAX_WAITING} requests wait already; try again later."
             raise errors.BusyError(message, RETRY_SECONDS)
         self.waiting.append(request)
         self._kept_by_id[request.id] = request
-        while len(self._kept_by_id) > MAX_REMEMBERED:
-            self._kept_by_id.popitem(last=False)
+        if len(self._kept_by_id) > MAX_REMEMBERED:
+            self._kept_by_id.popitem(last=False)  # the oldest
         self._arrived.set()
-        return self.position(request)
 
     def position(self, request: PromptRequest) -> int:
         """The number of requests before it; 0 for the running or the next one."""

@@ -5,13 +5,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from itertools import groupby
 from operator import itemgetter
-from typing import Protocol, Self
+from typing import Self
 
 from msgspec import Struct
 
 from shepherd.backends.base import Backend, cannot_see
 from shepherd.conversation.additions import Additions
 from shepherd.conversation.context_use import ContextUse, measure_context
+from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.own_commands import ALONE
 from shepherd.conversation.shared.approvals import ClientApprover, Clock, Presence
 from shepherd.conversation.shared.requests import PromptRequest, Publisher, RequestQueue, State
@@ -25,13 +26,12 @@ from shepherd.conversation.shared.updates import (
 from shepherd.errors import BusyError, SessionError, SessionStorageError, ShepherdError
 from shepherd.events import Failure, FinishReason, Notice, Topic
 from shepherd.images import Image
-from shepherd.knowledge.knowledge import Knowledge
 from shepherd.messages import JsonObject, Message, message_to_json
-from shepherd.session import Session, SessionJournal
+from shepherd.session import SessionJournal
 from shepherd.tasks import end_tasks
 from shepherd.tools.permissions.approval import Approver
 from shepherd.transcript import SessionSummary
-from shepherd.turn import ToolExecutor, TurnLimits, TurnOutcome, run_turn
+from shepherd.turn import ToolExecutor, TurnOutcome, run_turn
 
 logger = logging.getLogger(__name__)
 
@@ -39,40 +39,6 @@ RELOADING = "The model has failed for good; it is loaded again."
 ENDING = "The server is ending; it takes no more requests."
 RESUMED = "Another session is shared now; fetch the state again."
 DEFECT = "The server failed to answer this request; its log says why."
-
-
-class SharedConversation(Protocol):
-    """What a shared session needs of the conversation that it shares."""
-
-    @property
-    def session(self) -> Session: ...
-
-    @property
-    def limits(self) -> TurnLimits: ...
-
-    @property
-    def knowledge(self) -> Knowledge: ...
-
-    async def prompt(self, text: Message) -> Message:
-        """The message to send, in which a custom command is expanded; raises ShepherdError."""
-        ...
-
-    def clear(self) -> None:
-        """Forget all messages."""
-
-    def saved_sessions(self, limit: int) -> list[SessionSummary]:
-        """The newest saved sessions of the directory."""
-        ...
-
-    def resume(self, id: str) -> None:
-        """Continue with a saved session in place of this one; raises SessionError."""
-
-    async def reload(self) -> Backend:
-        """Open the model again, after it has failed for good; raises ShepherdError."""
-        ...
-
-    async def before_turn(self) -> None:
-        """Prepare a turn: the tools of servers can change between two."""
 
 
 class SessionActions(Struct, frozen=True):
@@ -94,7 +60,7 @@ class SharedSession:
 
     def __init__(
         self,
-        conversation: SharedConversation,
+        conversation: Conversation,
         actions: SessionActions,
         backend: Backend,
         *,
@@ -114,9 +80,12 @@ class SharedSession:
         self._conversation = conversation
         self._actions = actions
         self._tools = actions.tool_runner(self.approver)
+        # what saves the session, also while a `SharedJournal` stands before it
         self._journal: SessionJournal | None = None
+        # the turn of the running request, and the task that answers all requests
         self._turn: asyncio.Task[TurnOutcome] | None = None
         self._worker: asyncio.Task[None] | None = None
+        # held by a turn or by a command: only one of them changes the session
         self._changing = asyncio.Lock()
         self._draining = False
 
@@ -296,30 +265,24 @@ class SharedSession:
 
     async def _run(self, request: PromptRequest) -> TurnOutcome:
         """The turn of a request: a task that ends with the answer, or when it is cancelled."""
-        if not self.backend.alive:
-            self.publisher.receive(Notice(RELOADING, Topic.WARNING))
-            try:
+        try:
+            if not self.backend.alive:
+                self.publisher.receive(Notice(RELOADING, Topic.WARNING))
                 self.backend = await self._conversation.reload()
-            except ShepherdError as error:
-                self.publisher.receive(Failure(str(error), type(error).__name__))
-                raise
-        await self._conversation.before_turn()
+            await self._conversation.before_turn()
+            message = Message.user(request.prompt, request.images)
+            message = await self._conversation.prompt(message)
+        except ShepherdError as error:  # clients read those of `run_turn` from itself
+            self.publisher.receive(Failure(str(error), type(error).__name__))
+            raise
         return await run_turn(
             self.session,
-            await self._prompt(request),
+            message,
             self.backend,
             self._tools,
             self.publisher.receive,
             self._conversation.limits,
         )
-
-    async def _prompt(self, request: PromptRequest) -> Message:
-        """The message of a request, in which a custom command is expanded."""
-        try:
-            return await self._conversation.prompt(Message.user(request.prompt, request.images))
-        except ShepherdError as error:
-            self.publisher.receive(Failure(str(error), type(error).__name__))
-            raise
 
     def _end_turn(self, request: PromptRequest, turn: asyncio.Task[TurnOutcome]) -> None:
         """Tell the clients of a request how its turn ended."""

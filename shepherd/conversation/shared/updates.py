@@ -145,8 +145,8 @@ class UpdateLog:
         self.closed = False
         self._max_updates = max_updates
         self._max_bytes = max_bytes
-        self._kept: deque[Update] = deque()
-        self._bytes = 0
+        self._kept: deque[Update] = deque()  # the oldest first
+        self._bytes = 0  # of what is kept, as `_size` estimates it
         self._changed = asyncio.Event()
 
     def publish(

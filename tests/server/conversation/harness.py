@@ -7,13 +7,14 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 
 from shepherd.backends.base import Backend
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
+from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.shared.approvals import Clock
 from shepherd.conversation.shared.session import SessionActions, SharedSession
 from shepherd.conversation.shared.updates import UpdateLog
@@ -135,6 +136,11 @@ class HeldConversation:
     knowledge: Knowledge = NO_KNOWLEDGE
 
     @property
+    def shared(self) -> Conversation:
+        """This one, which has all that a shared session uses of a conversation."""
+        return cast(Conversation, self)
+
+    @property
     def actions(self) -> SessionActions:
         return SessionActions(self.tool_runner, self.command)
 
@@ -250,7 +256,7 @@ async def serving(
     session.journal = journal or session.journal
     settings = settings or ServerSettings(port=0)
     held = HeldConversation(session, directory, backend, sandbox=sandbox)
-    conversation = SharedSession(held, held.actions, backend, log=log, clock=clock)
+    conversation = SharedSession(held.shared, held.actions, backend, log=log, clock=clock)
     app = create_conversation_app(conversation, settings, keys)
     server = DrainingServer(app, conversation.drain, settings=settings)
     sock = bind(settings)
