@@ -90,8 +90,7 @@ class Home:
 
     def open(self, id: str = "") -> Session:
         config = load_config(self.base, {"HOME": str(self.base)})
-        start = SessionStart(id=id, store=self.store)
-        return begin_session(config, self.paths, self.base, start, Notices())[0]
+        return begin_session(config, self.store, self.base, SessionStart(id=id), Notices())[0]
 
     def reopen(self, session: Session) -> Session:
         journal(session).close()

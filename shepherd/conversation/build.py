@@ -5,8 +5,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from shepherd.backends import opening
 from shepherd.backends.base import Backend, Concurrency
 from shepherd.config.paths import Paths
@@ -101,8 +99,7 @@ def _build(
     """The conversation that `start` names, with the model that `slot` makes for it."""
     paths, notices = Paths.from_env(env), session_start.Notices()
     sessions = start.store or SessionStore(paths.sessions)
-    start = replace(start, store=sessions)
-    session, transcript = session_start.begin_session(config, paths, cwd, start, notices)
+    session, transcript = session_start.begin_session(config, sessions, cwd, start, notices)
     current = session_start.CurrentSession(session)
     workspace = build_workspace(config, paths, cwd, notices, current)
     for warning in (*config.warnings, *providers.warnings()):

@@ -41,11 +41,14 @@ KEEP = " Above all, keep this: {text}."
 SUMMARISER = "You summarise conversations between a user and an agent with tools."
 PIECE = "{before}Next part of the conversation:\n\n{text}\n\n{instruction}"
 BEFORE = "Summary of the parts before:\n\n{text}\n\n"
+STOPPED = "The summary was stopped; the conversation is as it was."
 SUMMARY = "[Summary of {count}, in their place:]\n{text}"
 
 _FACT = re.compile(
-    r"^[ \t]*(?:[-*][ \t]*)?FACT:[ \t]*([^=:\n]{1,80}?)[ \t]*[=:][ \t]*(\S.*)$", re.MULTILINE
+    r"^[ \t]*(?:[-*][ \t]*)?FACT:[ \t]*(?P<name>[^=:\n]{1,80}?)[ \t]*[=:][ \t]*(?P<value>\S.*)$",
+    re.MULTILINE,
 )
+"""`- FACT: name = value`, as a line of its own."""
 
 
 class SuggestedFact(Struct, frozen=True):
@@ -114,7 +117,8 @@ async def compact(
         text = digest(session.messages[span.start : span.stop])
     else:
         text = await summariser.summary(span)
-    facts = tuple(SuggestedFact(m[1], m[2].strip()) for m in _FACT.finditer(text))[:MAX_FACTS]
+    lines = list(_FACT.finditer(text))[:MAX_FACTS]
+    facts = tuple(SuggestedFact(line["name"], line["value"].strip()) for line in lines)
     text = _FACT.sub("", text).strip()
     if not text:
         raise InvalidRequestError("The model wrote no summary; the conversation is as it was.")
@@ -147,13 +151,9 @@ class _Summariser(Struct):
         """The summary of the messages; in one request if they fit, otherwise in pieces."""
         session = self.session
         whole = self._copy([*session.messages[: span.stop], Message.user(self._instruction())])
-        if await self._fits(whole):
-            try:
-                text = await self._answer(whole)
-            except ContextFullError:  # the count was an estimate
-                text = ""
-            if text:  # a model that writes nothing may manage with pieces
-                return text
+        text = await self._answer_if_it_fits(whole)
+        if text:  # a model that writes nothing may manage with pieces
+            return text
         texts = map(as_text, session.messages[span.start : span.stop])
         return await self._in_pieces("\n\n".join(texts))
 
@@ -162,7 +162,7 @@ class _Summariser(Struct):
         return structs.replace(
             self.session,
             messages=messages,
-            ledger=TokenLedger(),
+            ledger=TokenLedger(),  # what runs parallel to the messages begins anew, too
             times=[],
             numbers=[],
             branches=[],
@@ -178,18 +178,17 @@ class _Summariser(Struct):
         length = await self._piece_length(text)
         while read < len(text):
             request = self._request(text[read : read + length], summary)
-            if not await self._fits(request):
-                length = self._shorter(length)
-                continue
-            try:
+            answer = await self._answer_if_it_fits(request)
+            if answer is not None:
                 # after an empty answer, the summary so far must not be lost
-                summary = await self._answer(request) or summary
-            except ContextFullError:
-                length = self._shorter(length)
-                continue
-            read += length
-            percent = min(100, 100 * read // len(text))
-            self._send(f"summarising: {percent} %")
+                summary = answer or summary
+                read += length
+                percent = min(100, 100 * read // len(text))
+                self._send(f"summarising: {percent} %")
+            elif length > MIN_PIECE:
+                length = max(MIN_PIECE, length // 2)
+            else:
+                raise ContextFullError("The context is too small to summarise the conversation.")
         return summary
 
     async def _piece_length(self, text: str) -> int:
@@ -204,12 +203,17 @@ class _Summariser(Struct):
         room = max(1, size - 2 * self._summary_tokens() - instruction_tokens)
         return max(MIN_PIECE, room * len(sample.content) // tokens)
 
-    async def _fits(self, request: Session) -> bool:
-        """Whether the context has room for the request and its summary."""
+    async def _answer_if_it_fits(self, request: Session) -> str | None:
+        """The text of the answer, None if the context has no room for request and summary."""
         size = self.backend.info.context_size
-        if not size:  # unknown: the backend raises an error if it does not fit
-            return True
-        return await self.backend.count_session_tokens(request) + self._summary_tokens() <= size
+        try:
+            if size:  # else it is unknown, and only the backend can tell
+                tokens = await self.backend.count_session_tokens(request)
+                if tokens + self._summary_tokens() > size:
+                    return None
+            return await self._answer(request)
+        except ContextFullError:  # a count may be an estimate
+            return None
 
     async def _answer(self, request: Session) -> str:
         """The text of the answer, "" if there is none. Raises InvalidRequestError if cancelled."""
@@ -227,7 +231,7 @@ class _Summariser(Struct):
                 prefilled, receive, self._summary_tokens()
             )
         if stopped:
-            raise InvalidRequestError("The summary was stopped; the conversation is as it was.")
+            raise InvalidRequestError(STOPPED)
         self.cut = generation.finish_reason is events.FinishReason.LENGTH
         return generation.message.content.strip()
 
@@ -249,16 +253,10 @@ class _Summariser(Struct):
         size = self.backend.info.context_size
         return min(SUMMARY_TOKENS, size // SUMMARY_SHARE) if size else SUMMARY_TOKENS
 
-    def _shorter(self, length: int) -> int:
-        """Half of a piece's length, for one that did not fit; raises ContextFullError."""
-        if length <= MIN_PIECE:
-            raise ContextFullError("The context is too small to summarise the conversation.")
-        return max(MIN_PIECE, length // 2)
-
     def _send(self, text: str) -> None:
         """Report progress; raises InvalidRequestError if the callback stops the work."""
         if not self.callback(events.Notice(text, events.Topic.PROGRESS)):
-            raise InvalidRequestError("The summary was stopped; the conversation is as it was.")
+            raise InvalidRequestError(STOPPED)
 
 
 def digest(messages: Sequence[Message]) -> str:

@@ -73,15 +73,17 @@ class Conversation:
         self.session.additions = self.additions
         self.history = history.SessionHistory(session, self._undo, self.additions)
         self._keep_files()
+        # the slot tells this conversation of changes, and the delegates need the slot
         self.slot = slot(self)
         self._prompt = session_start.SystemPrompt(self.knowledge, notices)
         self._prompt.begin(
             self.session, session_start.default_system_message(self.config, self.cwd)
         )
         self.delegates = Delegates(self.slot, self.registry, session, lambda: self.limits, notices)
+        # what a frontend sets: who reads of a fallback, and who answers questions
         self._when_moved: Callable[[Backend], None] | None = None
-        self._delegate_check: asyncio.Task[None] | None = None
         self._approver: Approver | None = None
+        self._delegate_check: asyncio.Task[None] | None = None
 
     def _additions(self, workspace: Workspace) -> additions.Additions:
         """What goes with prompts: notes of the mode, of hooks and files, and own commands."""
@@ -147,7 +149,8 @@ class Conversation:
         self.delegates.forget()
         backend = self.slot.loaded_backend
         if backend is not None:
-            self._fit_system_message(backend, renew=True)
+            self._prompt.reread()
+            self._fit_system_message(backend)
 
     def saved_sessions(self, limit: int) -> list[SessionSummary]:
         """The newest saved sessions of the directory that have messages."""
@@ -160,9 +163,9 @@ class Conversation:
         """
         if self.sessions.find(id) == self.session.id:
             raise errors.SessionError("This session is the one you are in.")
-        start = session_start.SessionStart(id=id, store=self.sessions)
+        start = session_start.SessionStart(id=id)
         session, transcript = session_start.begin_session(
-            self.config, self.paths, self.cwd, start, self.notices
+            self.config, self.sessions, self.cwd, start, self.notices
         )
         previous = self.session  # what the user has set in it stays set
         session.tools, session.deferred = previous.tools, previous.deferred
@@ -289,6 +292,7 @@ class Conversation:
     async def aclose(self) -> None:
         """End the background commands, and close the backend, the transcript and the memory."""
         try:
+            # their ends are not reported any more: `_command_ended` is not called from here on
             for command in self.background.all:
                 if command.is_running:
                     self.notices.tell(f"Background {command.title} ends with the session.")
@@ -308,30 +312,33 @@ class Conversation:
                 await self._undo.aclose()
 
     async def before_opening(self, provider: str) -> None:
-        """See `SlotListener`: a provider that answers is not a delegate too."""
+        """Close a provider as a delegate before the slot opens it: it is not both."""
         await self.delegates.close(provider)
 
     async def loading(self) -> None:
-        """See `SlotListener`: providers are looked for while the model loads."""
+        """Look for providers that can be delegates, while the slot loads the model."""
         await self.delegates.check()
 
     def backend_ready(self, backend: Backend) -> None:
-        """See `SlotListener`."""
+        """Offer what goes with this model, which the slot has loaded: tools and knowledge."""
         self.delegates.update(self.slot.provider_of(backend))  # it is no delegate of itself
         self.session.tools = offered_tools(self.registry, self.config, backend.info)
         if self.knowledge.step is not None:
+            # a model that was trained on certain tools gets plain results, as in its training
             self.knowledge.step.enabled = backend.info.trained_tools is None
         self._fit_system_message(backend)
 
-    def _fit_system_message(self, backend: Backend, *, renew: bool = False) -> None:
+    def _fit_system_message(self, backend: Backend) -> None:
         """Let a session without messages have what the model's context has room for."""
-        fit = self._prompt.reread_and_fit if renew else self._prompt.fit
-        text = fit(self.session, backend.info.context_size)
+        text = self._prompt.fit(self.session, backend.info.context_size)
         if text != self.session.system_message:
             self.change_system_message(text)
 
     def model_changed(self, backend: Backend, *, chosen: bool) -> None:
-        """See `SlotListener`: another model counts tokens differently."""
+        """Forget counts of the model before: another one counts tokens differently.
+
+        `chosen` if the user changed it, else it answers in place of one that failed.
+        """
         ledger = self.session.ledger
         ledger.counts[:] = [None] * len(self.session.messages)  # None: to be counted again
         ledger.context_used, ledger.context_size = 0, backend.info.context_size

@@ -189,23 +189,20 @@ def can_answer(
     if provider.is_local:
         path = Path(provider.model.removeprefix("script:")).expanduser()
         return not path.is_absolute() or path.exists()  # a bare name is found when it is opened
-    try:
-        has_key = bool(book.key(provider).value)
-    except errors.ConfigError:  # there is none at the place that the settings name
-        return False
     from shepherd.backends.api.http.client import Endpoint
     from shepherd.backends.connect import address_of
 
     try:
+        has_key = bool(book.key(provider).value)
         address = address_of(provider)
-    except errors.ConfigError:
+    except errors.ConfigError:  # no key at the place that the settings name, or a broken address
         return False
     endpoint = Endpoint(address, headers=provider.headers)
     if endpoint.is_near:
         return _listens(address, connect_seconds)
     # a far server that is no vendor's may need none
     needs_key = vendor_of(provider) is not None and provider.api_key != "none"
-    return has_key or endpoint.has_key or not needs_key
+    return has_key or endpoint.has_key or not needs_key  # the headers may hold a key, too
 
 
 def _listens(address: str, seconds: float) -> bool:

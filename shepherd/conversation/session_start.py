@@ -6,11 +6,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
 from shepherd.errors import SessionError
 from shepherd.knowledge import instructions
-from shepherd.knowledge.instructions import USE_SKILL, split
 from shepherd.knowledge.knowledge import Knowledge
 from shepherd.messages import Message
 from shepherd.session import Session
@@ -61,11 +59,10 @@ class Notices:
             listener(text)
 
 
-class CurrentSession:
+class CurrentSession(Struct):
     """The session that a conversation is in; its parts ask for it, because it can change."""
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
+    session: Session
 
     def __call__(self) -> Session:
         """The session that the conversation is in now."""
@@ -73,12 +70,10 @@ class CurrentSession:
 
 
 def begin_session(
-    config: Config, paths: Paths, cwd: Path, start: SessionStart, notices: Notices
+    config: Config, store: SessionStore, cwd: Path, start: SessionStart, notices: Notices
 ) -> tuple[Session, Transcript | None]:
     """The session that `start` names and its transcript, if it is saved; raises SessionError."""
-    store = start.store or SessionStore(paths.sessions)
-    saved_id = start.id or (_latest_id(store, cwd, notices) if start.latest else "")
-    reopened = _reopened(store, saved_id, start, notices) if saved_id else None
+    reopened = _reopened(store, cwd, start, notices)
     if reopened is not None:
         transcript, saved = reopened
         begun = _resumed(transcript, saved, config, cwd, notices)
@@ -90,23 +85,17 @@ def begin_session(
     return begun
 
 
-def _latest_id(store: SessionStore, cwd: Path, notices: Notices) -> str:
-    """The latest session of the directory; "" if a new one begins, which a notice says."""
-    try:
-        return store.latest(cwd)
-    except SessionError as error:
-        notices.tell(f"{error} This is a new one.")
-        return ""
-
-
 def _reopened(
-    store: SessionStore, id: str, start: SessionStart, notices: Notices
+    store: SessionStore, cwd: Path, start: SessionStart, notices: Notices
 ) -> tuple[Transcript, SavedSession] | None:
-    """The saved session; None if a new one begins in its place, which a notice says."""
+    """The saved session that `start` names; None if a new one begins, which a notice may say."""
+    saved_id = start.id
     try:
-        return store.reopen(id, notices.tell)
+        if start.latest and not saved_id:
+            saved_id = store.latest(cwd)
+        return store.reopen(saved_id, notices.tell) if saved_id else None
     except SessionError as error:
-        if not start.or_new:
+        if saved_id and not start.or_new:  # without an id, the directory has no session to continue
             raise
         notices.tell(f"{error} This is a new one.")
         return None
@@ -149,9 +138,9 @@ def _resumed(
         notices.tell(warning)
     if saved.header.cwd != str(cwd):
         notices.tell(f"This session was begun in {saved.header.cwd}; tools now work in {cwd}.")
-    # a system message in the settings replaces the saved one, which the knowledge then follows
+    # a system message in the settings replaces the saved one; the knowledge still follows it
     configured = config.model.system_message
-    base, knowledge = split(saved.system_message)
+    base, knowledge = instructions.split(saved.system_message)
     if configured is not None and configured != base:
         # an empty message means none at all, so the knowledge goes, too
         session.system_message = f"{configured}{knowledge}" if configured else ""
@@ -172,7 +161,7 @@ class SystemPrompt:
         self._base = ""
         """The system message without knowledge; "" if it is the user's own and never changed."""
         self._last_written_message = ""
-        """The system message that this class made, or found; another one is the user's."""
+        """What `begin` and `fit` left as the system message; any other one is the user's."""
 
     def begin(self, session: Session, base: str) -> None:
         """Follow another session; `base` is the system message that a new one begins with."""
@@ -190,17 +179,16 @@ class SystemPrompt:
         is_of_user = not self._base or current != self._last_written_message
         if is_of_user or session.messages:  # the model has read it already
             return current
-        offers_skills = any(tool.name == USE_SKILL for tool in session.tools)
+        offers_skills = any(tool.name == instructions.USE_SKILL for tool in session.tools)
         text = self._knowledge.system_message(self._base, context_size, offers_skills=offers_skills)
         if text != current:
             self._last_written_message = text
             self._report_cuts(text)
         return text
 
-    def reread_and_fit(self, session: Session, context_size: int) -> str:
-        """`fit` with the current files of instructions, for a session that was cleared."""
+    def reread(self) -> None:
+        """Let `fit` use the files of instructions as they are now."""
         self._knowledge = self._knowledge.reread()
-        return self.fit(session, context_size)
 
     def _report_cuts(self, text: str) -> None:
         """Tell the user which files of instructions did not fit into the system message."""

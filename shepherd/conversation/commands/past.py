@@ -52,16 +52,16 @@ async def _remember(conversation: Conversation, argument: str) -> Lines:
 
 async def _undo(conversation: Conversation, argument: str) -> Lines:
     words = parse_words("undo", argument, FORCE)
-    force = FORCE in words.options
-    return _moved("Undone", await conversation.history.files.undo(words.number or 1, force=force))
+    files, force = conversation.history.files, FORCE in words.options
+    moved = await files.undo(words.number or 1, force=force)
+    return moved.lines("Undone") or ["Undone."]
 
 
 async def _redo(conversation: Conversation, argument: str) -> Lines:
     words = parse_words("redo", argument, FORCE)
-    force = FORCE in words.options
-    return _moved(
-        "Made again", await conversation.history.files.redo(words.number or 1, force=force)
-    )
+    files, force = conversation.history.files, FORCE in words.options
+    moved = await files.redo(words.number or 1, force=force)
+    return moved.lines("Made again") or ["Made again."]
 
 
 async def _diff(conversation: Conversation, _argument: str) -> Lines:
@@ -94,10 +94,6 @@ async def _tree(conversation: Conversation, argument: str) -> Lines:
     number = branches[place].number if place < len(branches) else place
     moved = await history.switch(number, files=FILES in options, force=FORCE in options)
     return [f"This is branch {place} now; /tree shows the others.", *_rest(moved)]
-
-
-def _moved(verb: str, moved: MoveResult) -> Lines:
-    return moved.lines(verb) or [f"{verb}."]
 
 
 def _rest(moved: MoveResult) -> list[str]:

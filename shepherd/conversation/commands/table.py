@@ -1,6 +1,7 @@
 """The one table of slash commands, and the user's own command lines, `!LINE` and `!!LINE`."""
 
 import re
+from functools import partial
 from typing import TypeAlias
 
 from shepherd.config.section import ApproveMode
@@ -101,30 +102,23 @@ def _refusal(conversation: Conversation, line: str) -> str:
         return "commands are switched off in this conversation"
     if policy.mode is ApproveMode.NONE:
         return "the approval mode is none"
-    if any(
-        policy.denies(EXECUTE_COMMAND, access) for access in line_accesses(line, conversation.cwd)
-    ):
+    accesses = line_accesses(line, conversation.cwd)
+    if any(policy.denies(EXECUTE_COMMAND, access) for access in accesses):
         return "a rule denies it"
     return ""
 
 
-async def _shared(conversation: Conversation, argument: str) -> Lines:
-    return _lines_of(conversation, await run_own_command(conversation, argument, shared=True))
-
-
-async def _alone(conversation: Conversation, argument: str) -> Lines:
-    return _lines_of(conversation, await run_own_command(conversation, argument, shared=False))
-
-
-def _lines_of(conversation: Conversation, command: OwnCommand) -> Lines:
+async def _run_own(conversation: Conversation, argument: str, *, shared: bool) -> Lines:
     """The output and the end; programs and other clients read no secret of the environment."""
+    command = await run_own_command(conversation, argument, shared=shared)
     end = "" if command.ok else f"({command.end})"
     texts = [part for part in (command.output, end) if part] or ["(no output)"]
     return [conversation.own_commands.redacted(text) for text in texts]
 
 
 OWN_COMMANDS = {
-    SIGN: Command(SIGN, "COMMAND", "run a command of yours", _shared, approves=bool),
-    ALONE: Command(ALONE, "COMMAND", "run one without the model's knowledge", _alone,
-                   approves=bool),
+    SIGN: Command(SIGN, "COMMAND", "run a command of yours",
+                  partial(_run_own, shared=True), approves=bool),
+    ALONE: Command(ALONE, "COMMAND", "run one without the model's knowledge",
+                   partial(_run_own, shared=False), approves=bool),
 }  # fmt: skip
