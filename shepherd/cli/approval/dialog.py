@@ -259,7 +259,7 @@ def lay_out(dialog: Dialog, sign: str, *, focused: bool, width: int, height: int
         return Frame([[(line[:width], "warn")] for line in TOO_SMALL[:height]], legible=False)
     room = height - around.height
     pager = dialog.pager
-    fits = pager.fits(width, room)
+    fits = pager.height(width, room) <= room
     text = pager.rows(width, room if fits else room - 1)
     keys = PAGE_KEYS if width >= MIN_WIDTH_FOR_KEYS else FEW_PAGE_KEYS
     position: list[Row] = [] if fits else [[(f"  {pager.position()} {keys}"[:width], "warn")]]

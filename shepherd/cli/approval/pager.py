@@ -32,9 +32,7 @@ class Gutter:
 
 
 def fold(
-    fragments: Iterable[tuple[str, str]],
-    width: int,
-    begin: Callable[[int], str] = lambda _row: "",
+    fragments: Iterable[tuple[str, str]], width: int, begin: Callable[[int], str] = lambda _row: ""
 ) -> list[Row]:
     """The fragments, which are pairs of text and style, in rows of at most `width` cells.
 
@@ -88,10 +86,6 @@ class Pager:
     def at_end(self) -> bool:
         """Whether the last returned rows contained the last row."""
         return self._bottom[0] >= len(self._lines)
-
-    def fits(self, width: int, height: int) -> bool:
-        """Whether all rows fit at once."""
-        return self.height(width, height) <= height
 
     def height(self, width: int, limit: int) -> int:
         """The number of rows of the whole text; as that may be long, the count ends at `limit`."""

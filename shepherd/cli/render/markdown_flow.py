@@ -161,7 +161,7 @@ class MarkdownFlow:
         # text after an open paragraph continues it, whatever its indent
         if line.kind is not LineKind.TEXT or not after_text:
             self._items.close_before(line)
-        margin = self._items.content_column
+        margin = self._items.innermost.content_column
         is_indented = line.indent - margin >= CODE_INDENT
         if is_indented and not after_text and line.kind is not LineKind.ITEM:
             self._add_indented_code(source, margin + CODE_INDENT)
@@ -273,7 +273,7 @@ class MarkdownFlow:
         """Begin an item with its bullet or number, as far in as the list is nested."""
         self._end_text()
         continues_list = self._last_kind is LineKind.ITEM and not self._is_after_blank_line
-        margin = self._items.margin or 1  # an outermost item is set in by one cell
+        margin = self._items.innermost.margin or 1  # an outermost item is set in by one cell
         if self._last_kind is not None and not continues_list:
             self._new_ink.append(BLANK_LINE)
         self._last_kind = LineKind.ITEM

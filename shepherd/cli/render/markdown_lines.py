@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from msgspec import Struct
@@ -112,8 +113,8 @@ MAX_DEPTH = 6
 """Deeper lists and quotes are not indented more."""
 
 
-class _Item(Struct, frozen=True):
-    """The columns in the source, and the cells before the text on the screen."""
+class OpenItem(Struct, frozen=True):
+    """The columns of its sign and its text in the source, and the text's margin on the screen."""
 
     sign_column: int
     content_column: int
@@ -124,7 +125,7 @@ class OpenItems:
     """The items of lists in which a line may stand, the outermost first."""
 
     def __init__(self) -> None:
-        self._items: list[_Item] = []
+        self._items: list[OpenItem] = []
 
     @property
     def are_open(self) -> bool:
@@ -132,33 +133,27 @@ class OpenItems:
         return bool(self._items)
 
     @property
-    def content_column(self) -> int:
-        """The column in the source where the innermost item's text begins; 0 without items."""
-        return self._items[-1].content_column if self._items else 0
-
-    @property
-    def margin(self) -> int:
-        """The cells before the innermost item's text on the screen; 0 without items."""
-        return self._items[-1].margin if self._items else 0
+    def innermost(self) -> OpenItem:
+        """The last one; without items, it is as if one began at the margin."""
+        return self._items[-1] if self._items else OpenItem(0, 0, 0)
 
     @property
     def indent(self) -> str:
         """The blanks before the innermost item's text on the screen."""
-        return " " * self.margin
+        return " " * self.innermost.margin
 
     def open(self, line: Line, margin: int) -> None:
         """Add the item that a line begins."""
         if len(self._items) < MAX_DEPTH:
-            self._items.append(_Item(line.indent, line.content_column, margin))
+            self._items.append(OpenItem(line.indent, line.content_column, margin))
 
     def close_before(self, line: Line) -> None:
         """Remove the items that a line does not belong to."""
         is_item = line.kind is LineKind.ITEM
         while self._items:
-            innermost = self._items[-1]
-            min_indent = innermost.content_column
+            min_indent = self.innermost.content_column
             if is_item:  # two more blanks make a nested item, even if the text begins later
-                min_indent = min(min_indent, innermost.sign_column + 2)
+                min_indent = min(min_indent, self.innermost.sign_column + 2)
             if line.indent >= min_indent:
                 return
             self._items.pop()
@@ -211,12 +206,13 @@ class CodeBlock:
         self._fence = fence
         words = fence.content.split()
         self._language = words[0].strip("{}.,").lower() if words else ""  # `{.python}` is Pandoc's
-        self._theme = theme
         self._glyphs = glyphs
         self._margin = margin
         self._last_lines: list[str] = []
         """The lines that determine the colours of the next one."""
-        self._colours: _Colours | None = None
+        self._theme = Syntax.get_theme(theme)
+        self._styles: dict[Any, Style] = {}
+        """Those of the theme by the kinds of tokens."""
 
     def top(self) -> Piece:
         """The edge above the code, with its language."""
@@ -239,33 +235,15 @@ class CodeBlock:
         return Piece(Text(self._margin + INDENT) + self._highlighted(code), soft_wrap=True)
 
     def _highlighted(self, code: str) -> Text:
-        """A line in the colours of its language; plain without one, or if it is very long."""
+        """A line in the colours of its language, as the lines before it determine them."""
         if len(self._last_lines) >= MAX_CONTEXT:  # half of them, as then most calls drop none
             del self._last_lines[: MAX_CONTEXT // 2]
         self._last_lines.append(code)
-        if not self._language or len(code) > HIGHLIGHT_WIDTH:
-            return Text(code)
-        if self._colours is None:  # the rules of a language are slow to load
-            self._colours = _Colours(self._language, self._theme)
-        return self._colours.last_line(self._last_lines)
-
-
-class _Colours:
-    """The colours of a language in a theme."""
-
-    def __init__(self, language: str, theme: str) -> None:
-        syntax = Syntax("", language, theme=theme)
-        self._lexer: Any = syntax.lexer
-        self._theme = Syntax.get_theme(theme)
-        self._styles: dict[Any, Style] = {}
-
-    def last_line(self, lines: list[str]) -> Text:
-        """The last line with colours, as the lines before it determine them."""
-        result = Text(lines[-1])
-        if self._lexer is None:  # an unknown language
+        result = Text(code)
+        if not self._language or len(code) > HIGHLIGHT_WIDTH or self._lexer is None:
             return result
-        source = "\n".join(lines) + "\n"
-        line_start = len(source) - len(lines[-1]) - 1
+        source = "\n".join(self._last_lines) + "\n"
+        line_start = len(source) - len(code) - 1
         for token_start, token, value in self._lexer.get_tokens_unprocessed(source):
             token_end = token_start + len(value)
             if token_end > line_start and value.strip():
@@ -273,6 +251,11 @@ class _Colours:
                 begin = max(0, token_start - line_start)
                 result.stylize(self._style(token), begin, token_end - line_start)
         return result
+
+    @cached_property
+    def _lexer(self) -> Any:
+        """The rules of the language, which are slow to load; None if it is unknown."""
+        return Syntax("", self._language).lexer
 
     def _style(self, token: Any) -> Style:
         """The style of a kind of token, without the background of the theme."""

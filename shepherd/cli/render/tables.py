@@ -92,26 +92,23 @@ class _Line(Struct, frozen=True):
             for cell, width in zip(self.cells, widths, strict=False)
         ]
         for texts in zip_longest(*wrapped):  # a row has as many lines as its longest cell
-            yield _joined(texts, widths, self.columns.aligns, bold=self.is_header)
+            yield self._joined(texts, widths)
         if self.is_header:
             yield Text((" " * GAP).join(self.columns.rule * width for width in widths), "dim")
 
-
-def _joined(
-    texts: Sequence[Text | None], widths: Sequence[int], aligns: Sequence[str], *, bold: bool
-) -> Text:
-    """One line of a row: a text for each column, None where the cell has no more lines."""
-    row = Text(no_wrap=True, style="bold" if bold else "")  # its texts are wrapped already
-    for cell_text, width, align in zip(texts, widths, aligns, strict=False):
-        text = cell_text or Text()
-        text.rstrip()
-        spare = max(0, width - text_cells(text.plain))
-        before = {"right": spare, "center": spare // 2}.get(align, 0)
-        row.append(" " * before)
-        row.append_text(text)
-        row.append(" " * (spare - before + GAP))
-    row.rstrip()
-    return row
+    def _joined(self, texts: Sequence[Text | None], widths: Sequence[int]) -> Text:
+        """One line of the row: a text for each column, None where the cell has no more lines."""
+        line = Text(no_wrap=True, style="bold" if self.is_header else "")  # it is wrapped already
+        for cell_text, width, align in zip(texts, widths, self.columns.aligns, strict=False):
+            text = cell_text or Text()
+            text.rstrip()
+            spare = max(0, width - text_cells(text.plain))
+            before = {"right": spare, "center": spare // 2}.get(align, 0)
+            line.append(" " * before)
+            line.append_text(text)
+            line.append(" " * (spare - before + GAP))
+        line.rstrip()
+        return line
 
 
 class TableStream:

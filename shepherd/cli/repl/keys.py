@@ -117,14 +117,14 @@ def prompt_keys(prompt: Prompt, actions: Actions) -> KeyBindings:
 
 def _bind_pastes(keys: KeyBindings, prompt: Prompt) -> None:
     """Add the keys of pastes, and Tab in the menu."""
-    folded = filters.Condition(lambda: prompt.is_after_fold)
+    is_after_fold = filters.Condition(lambda: bool(prompt.fold_before_cursor()))
 
     @keys.add(Keys.BracketedPaste)
     def _(event: KeyPressEvent) -> None:
         prompt.paste(event.data.replace("\r\n", "\n").replace("\r", "\n"))
 
-    bind(keys, "tab", prompt.unfold, when=folded)
-    bind(keys, "backspace", prompt.delete_fold, when=folded)
+    bind(keys, "tab", prompt.unfold, when=is_after_fold)
+    bind(keys, "backspace", prompt.delete_fold, when=is_after_fold)
 
     @keys.add("tab", filter=filters.has_completions)
     def _(event: KeyPressEvent) -> None:

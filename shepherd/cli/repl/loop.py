@@ -66,12 +66,7 @@ class TerminalLoop(surface.Actions):
     """
 
     def __init__(
-        self,
-        settings: TerminalSection,
-        paths: Paths,
-        cwd: Path,
-        status: Status,
-        frontend: Frontend,
+        self, settings: TerminalSection, paths: Paths, cwd: Path, status: Status, frontend: Frontend
     ) -> None:
         self.status = status
         self.table = CommandTable()
@@ -106,11 +101,11 @@ class TerminalLoop(surface.Actions):
             if isinstance(outcome, Exception):  # a cancelled task is not one
                 raise outcome
 
-    def greet(self, *parts: str) -> None:
-        """Show the program's name and `parts`."""
+    def greet(self, about: str) -> None:
+        """Show the program's name, what it is about, and how to get help."""
         dot = self.surface.painter.glyphs.dot
         greeting = Text(f"Shepherd {__version__}", style="bold")
-        greeting.append("".join(f" {dot} {part}" for part in (*parts, "/help")), style="quiet")
+        greeting.append(f" {dot} {about} {dot} /help", style="quiet")
         self.surface.show(paint.Piece(greeting))
 
     @property

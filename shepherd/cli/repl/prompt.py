@@ -74,12 +74,7 @@ class Prompt:
     """
 
     def __init__(
-        self,
-        history: History,
-        completer: Completer,
-        sign: str,
-        *,
-        bursts_are_pastes: bool = False,
+        self, history: History, completer: Completer, sign: str, *, bursts_are_pastes: bool = False
     ) -> None:
         self.placeholder = ""
         self.search = SearchToolbar()
@@ -132,14 +127,14 @@ class Prompt:
         self._folds[sign] = text
         self.buffer.insert_text(sign)
 
-    @property
-    def is_after_fold(self) -> bool:
-        """Whether a folded text ends at the cursor."""
-        return bool(self._fold_before())
+    def fold_before_cursor(self) -> str:
+        """The sign of a folded text that ends at the cursor, or ""."""
+        before = self.buffer.document.text_before_cursor
+        return next((sign for sign in self._folds if before.endswith(sign)), "")
 
     def delete_fold(self) -> None:
         """Delete the folded text before the cursor."""
-        self.buffer.delete_before_cursor(len(self._fold_before()))
+        self.buffer.delete_before_cursor(len(self.fold_before_cursor()))
 
     def unfold(self) -> None:
         """Put all folded texts in their places."""
@@ -152,11 +147,6 @@ class Prompt:
             before, after = before.replace(sign, folded, 1), after.replace(sign, folded, 1)
         self._folds.clear()
         self.buffer.document = Document(before + after, len(before))
-
-    def _fold_before(self) -> str:
-        """The sign of a folded text that ends at the cursor, or ""."""
-        before = self.buffer.document.text_before_cursor
-        return next((sign for sign in self._folds if before.endswith(sign)), "")
 
     def restore(self, text: str) -> None:
         """Put `text` on a line before the typed text; both are one message then.

@@ -60,6 +60,7 @@ class Scrollback:
         self._output = output
         self._area = area
         self._erase = erase
+        # what is at the end of the text
         self._open_row: str | None = None
         """The text in the open row; None if the next text begins a row."""
         self._draft = ""
@@ -169,24 +170,27 @@ class Scrollback:
         size = self._output.get_size()
         height = self._area().height
         body, ends_row = text.removesuffix("\n"), text.endswith("\n")
-        rows = self._new_rows(body, size.columns)
+        rows = self._new_rows(body)
         fits_above_area = 0 < height <= size.rows - rows - 1
-        if not fits_above_area:
-            # a live area as high as the screen has pushed the open row out of reach
-            continues_row = self._open_row is not None and height < size.rows
+        if fits_above_area:
+            self._append_above(body, rows)
+        else:
             self._output.write_raw(BEGIN_UPDATE if height else "")  # until the next redraw
             self.go_home()
             self._erase()
-            self._write_at_the_end(body, continues_row=continues_row)
-        else:
-            self._append_above(body, rows)
+            # a live area as high as the screen has pushed the open row out of reach
+            if self._open_row is not None and height < size.rows:
+                self._output.cursor_up(1)
+                self._go_to_end_of_row()
+            self._output.write_raw(body + "\n")  # the area is drawn again below it
         # what later text of the same row continues
         _, newline, last_line = body.rpartition("\n")
         before = "" if newline else self._open_row or ""
         self._open_row = None if ends_row else before + last_line
 
-    def _new_rows(self, body: str, columns: int) -> int:
+    def _new_rows(self, body: str) -> int:
         """The rows that the text needs below the open one."""
+        columns = self._output.get_size().columns
         first, *others = body.split("\n")
         rows, _ = rows_of(first, self._column(), columns)
         if self._open_row is not None:  # it is there already
@@ -238,6 +242,7 @@ class Scrollback:
         # newlines below the live area make room or scroll, then rows are inserted above it
         area, out = self._area(), self._output
         is_small = rows <= 2 and len(body) < MAX_UNSYNCHRONISED
+        # from the cursor, which is in the row above the area or in one of the area, to its last row
         rows_below = area.height if self.is_cursor_in_text else area.height - 1 - area.row
         out.write_raw("" if is_small else BEGIN_UPDATE)
         out.hide_cursor()
@@ -250,14 +255,6 @@ class Scrollback:
             self._go_to_end_of_row()
         out.write_raw(body + ("" if is_small else END_UPDATE))
         self.is_cursor_in_text = True
-
-    def _write_at_the_end(self, body: str, *, continues_row: bool) -> None:
-        """Write where no live area is drawn; the cursor is left at the begin of a row."""
-        if continues_row:
-            self._output.cursor_up(1)
-            self._go_to_end_of_row()
-        self._output.write_raw(body + "\n")
-        self.is_cursor_in_text = False
 
 
 WRITE_SECONDS = 0.12
@@ -285,10 +282,13 @@ class InkWriter:
         self._is_typing = is_typing
         self._rows = RowWriter(painter)
         self._scrollback = Scrollback(app.output, self._area, self._erase)
+        self._cursor = (0, 0)
+        """Its row and column in the live area at the last drawing."""
+        # what waits, and when it is written; times are those of `time.monotonic`
         self._pending: list[Ink] = []
         self._written_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._cursor = (0, 0)
+        """Calls `_write_due`."""
         self.is_paused = False
         """Whether another program has the terminal."""
         app.before_render += self._before_redraw
@@ -310,7 +310,7 @@ class InkWriter:
         self._pending.extend(ink)
         if not self._app.is_running:
             self.write()
-        elif self._pending or self._held():
+        elif self._pending or self._held():  # `ink` may be empty while a word is held
             self._wake(WRITE_SECONDS if self._pending else DRAFT_SECONDS)
 
     def write(self) -> None:
@@ -348,17 +348,17 @@ class InkWriter:
     def _write_due(self) -> None:
         """Write what waits, or show a draft if nothing has come for a while."""
         self._timer = None
-        if self.is_paused or not self._app.is_running:
+        if self.is_paused or not self._app.is_running:  # it is written later, by another call
             return
         if self._pending:
             self.write()
             if self._held():
                 self._wake(DRAFT_SECONDS)
-        elif time.monotonic() - self._written_at < DRAFT_SECONDS:
+        elif time.monotonic() - self._written_at < DRAFT_SECONDS:  # too early for a draft
             self._wake(DRAFT_SECONDS)
         else:
             self._scrollback.draft(self._rows.blanks + self._held())
-            self._written_at = time.monotonic()
+            self._written_at = time.monotonic()  # as if it were written: the activity stays quiet
         if self._is_typing():  # the user looks for the cursor in the prompt
             self._go_home()
 
@@ -387,7 +387,7 @@ class InkWriter:
         screen = self._app.renderer.last_rendered_screen
         if screen is None:
             return Area()
-        height = min(screen.height, self._app.output.get_size().rows)
+        height = min(screen.height, self._app.output.get_size().rows)  # it may be smaller by now
         return Area(height, *self._cursor)
 
     def _erase(self) -> None:

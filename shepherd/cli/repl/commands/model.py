@@ -178,11 +178,9 @@ class ModelCommands(Struct, frozen=True):
         providers = conversation.providers.all()
         rows = await asyncio.to_thread(self._rows, providers)  # it may ask the keyring
         rows.append(self._row(LOCAL, f"llama.cpp   {conversation.config.model.name}"))
-        hint = (
-            "/provider NAME or next goes on there, with the same conversation."
-            if providers
-            else f"Add one: /provider {ADD_OPTIONS}"
-        )
+        hint = "/provider NAME or next goes on there, with the same conversation."
+        if not providers:
+            hint = f"Add one: /provider {ADD_OPTIONS}"
         return [*rows, Note(hint)]
 
     def _rows(self, providers: list[Provider]) -> list[Row]:
