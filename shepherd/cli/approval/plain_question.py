@@ -8,6 +8,7 @@ import os
 import sys
 import termios
 from collections.abc import Iterator
+from io import FileIO
 from typing import Protocol, TextIO
 
 from shepherd.cli.approval.pager import Gutter, Pager, fold, row_text
@@ -172,23 +173,23 @@ class _TerminalLines:
 
     async def forget_typed(self) -> None:
         await asyncio.sleep(QUIET_SECONDS)  # what is typed so soon is no answer either
-        descriptor = os.open(TERMINAL, os.O_RDONLY | os.O_NOCTTY)
-        try:
-            termios.tcflush(descriptor, termios.TCIFLUSH)
-        finally:
-            os.close(descriptor)
+        with _opened_terminal() as terminal:
+            termios.tcflush(terminal, termios.TCIFLUSH)
 
 
 async def _terminal_line() -> str | None:
     """A line from the terminal, None at its end; cancelling leaves no reader behind."""
     loop = asyncio.get_running_loop()
     readable: asyncio.Event = asyncio.Event()
-    descriptor = os.open(TERMINAL, os.O_RDONLY | os.O_NOCTTY)
-    try:
-        loop.add_reader(descriptor, readable.set)
-        await readable.wait()
-        # a terminal gives one line at a time, which is no longer
-        return os.read(descriptor, 4096).decode("utf-8", "replace") or None
-    finally:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
+    with _opened_terminal() as terminal:
+        loop.add_reader(terminal, readable.set)
+        try:
+            await readable.wait()
+            # a terminal gives one line at a time, which is no longer
+            return os.read(terminal.fileno(), 4096).decode("utf-8", "replace") or None
+        finally:
+            loop.remove_reader(terminal)
+
+
+def _opened_terminal() -> FileIO:
+    return FileIO(os.open(TERMINAL, os.O_RDONLY | os.O_NOCTTY))

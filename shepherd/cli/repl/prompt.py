@@ -45,11 +45,8 @@ def open_history(path: Path) -> History:
     """The history in `path`, which only the user can read; in memory if it can't be saved."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
-        try:
-            os.fchmod(descriptor, 0o600)  # an earlier file may have other rights
-        finally:
-            os.close(descriptor)
+        with os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600), "a") as file:
+            os.fchmod(file.fileno(), 0o600)  # an earlier file may have other rights
         _trim(path)
     except OSError:
         return InMemoryHistory()
