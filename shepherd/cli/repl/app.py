@@ -8,15 +8,16 @@ from pathlib import Path
 from rich.text import Text
 
 from shepherd import errors, prices
-from shepherd.backends.base import Backend
+from shepherd.backends.base import Backend, cannot_see
 from shepherd.catalog.discovery import Discovery, discover
 from shepherd.cli.render.inline import markdown_parser
 from shepherd.cli.render.renderer import show_last_exchanges
-from shepherd.cli.render.status import Status, short_name
+from shepherd.cli.render.status import Status, Totals, short_name
 from shepherd.cli.repl import turns
 from shepherd.cli.repl.commands import CommandContext, fill_table
 from shepherd.cli.repl.completion import Offers, no_offers
 from shepherd.cli.repl.loop import Frontend, TerminalLoop
+from shepherd.cli.terminal import attachments
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.config.files import make_private_directory
 from shepherd.config.provider_book import ProviderBook
@@ -25,6 +26,9 @@ from shepherd.config.settings import Config, LayerName
 from shepherd.conversation.commands.present import MODE_TEXT, set_mode
 from shepherd.conversation.conversation import Conversation
 from shepherd.models import BUILTIN_NAME
+from shepherd.tools.files.read import ReadImage
+from shepherd.tools.registry import ToolRegistry, default_registry
+from shepherd.turn import run_turn
 
 
 class Repl(Frontend):
@@ -46,8 +50,9 @@ class Repl(Frontend):
             settings, conversation.paths, conversation.cwd, self._status, self
         )
         self._surface, self._renderer = loop.surface, loop.renderer
-        approver = turns.TerminalApprover(loop.surface, loop.renderer)
-        self._turns = turns.Turns(conversation, loop.renderer, self._status, approver)
+        self._approver = turns.TerminalApprover(loop.surface, loop.renderer)
+        tools = conversation.tool_runner(self._approver)
+        self._tools = turns.RenderingExecutor(tools, loop.renderer)
         self._changing_mode = set[asyncio.Task[None]]()
         """The tasks of `turn_mode`, kept because asyncio does not keep them."""
         context = CommandContext(
@@ -71,9 +76,9 @@ class Repl(Frontend):
         return self._conversation.additions.waiting
 
     async def send(self, text: str) -> None:
-        """Let a message join the running turn."""
-        message = await self._turns.message(text)
-        self._conversation.additions.steer(message, text)
+        """Let a message join the running turn; raises NotSentError if a file can't be attached."""
+        attached = await self._attach(text, await self._conversation.backend())
+        self._conversation.additions.steer(attached.message, text)
 
     def take_back(self) -> str | None:
         """Withdraw the last message that has not joined."""
@@ -97,12 +102,65 @@ class Repl(Frontend):
     async def answer(self, text: str) -> None:
         """Answer a message, or put it back into the prompt."""
         try:
-            await self._turns.send(text)
+            await self._ask(text)
         except turns.NotSentError as error:
             self._renderer.end_turn()
             if str(error):  # otherwise it is reported already
                 self._renderer.error(str(error))
             self._surface.restore(text)
+
+    async def _ask(self, text: str) -> None:
+        """Show `text` and answer it; raises turns.NotSentError if it did not reach the model."""
+        self._renderer.user(text)
+        self._status.turn = Totals()  # those of the turn that begins
+        self._renderer.activity.start(f"loading {self._conversation.slot.model_name}")
+        try:
+            backend, prompt = await self._conversation.prepare(text)
+        except errors.ShepherdError as error:
+            raise turns.NotSentError(str(error)) from error
+        if self._status.state:  # the model could not be loaded before
+            await self._status.note_loaded(backend, self._conversation.session)
+        attached = await self._attach(prompt.content, backend)
+        attached.images += prompt.images
+        self._renderer.activity.start("waiting for the model")
+        session, limits = self._conversation.session, self._conversation.limits
+        messages_before = len(session.messages)
+        try:
+            await run_turn(session, attached.message, backend, self._tools, self._renderer, limits)
+        except errors.ShepherdError as error:  # an event has reported it
+            if len(session.messages) > messages_before:  # the session has the message
+                return
+            raise turns.NotSentError from error
+        self._status.totals.turns += 1
+        self._renderer.end_turn()
+
+    async def _attach(self, text: str, backend: Backend) -> attachments.Attached:
+        """The message with the files that it mentions, which are shown to the user.
+
+        Raises turns.NotSentError if one can't be read, or if the model can't see its images.
+        """
+        cwd = self._conversation.cwd
+        for path, similar in attachments.missing_paths(text, cwd).items():
+            hint = f"; did you mean @{similar}?" if similar else ""
+            self._renderer.notice(f"no file @{path}: it is sent as text{hint}", "warn")
+        if not attachments.mentioned_paths(text, cwd):
+            return attachments.Attached(text)
+        self._renderer.activity.start("reading files")
+        # reading for the user does not depend on the tools that the model is offered
+        reader, viewer = (
+            self._conversation.tool_runner(self._approver, registry)
+            for registry in (default_registry(), ToolRegistry([ReadImage()]))
+        )
+        attached = await attachments.attach_files(text, cwd, reader, viewer)
+        if attached.problems:
+            raise turns.NotSentError("; ".join(attached.problems))
+        if attached.images and backend.info.vision is False:  # None: the server decides
+            raise turns.NotSentError(str(cannot_see(backend.info.id)))
+        if attached.paths:
+            self._renderer.notice(f"attached: {', '.join(attached.paths)}")
+        for image in attached.images:
+            self._renderer.notice(f"attached {attachments.described(image)}")
+        return attached
 
     async def _load(self) -> None:
         """Load the model beside the prompt, and test what the first turn needs."""

@@ -1,4 +1,4 @@
-"""One input from the prompt to its answer: a message, a command line of the user, and questions."""
+"""What a turn shows and asks beside its answer: calls, own commands, questions and modes."""
 
 import asyncio
 from itertools import pairwise
@@ -7,24 +7,20 @@ from msgspec import Struct, structs
 from rich.text import Text
 
 from shepherd import errors, events, messages
-from shepherd.backends.base import Backend, cannot_see
 from shepherd.cli.approval.question import Answer, approval_question, choice_of
 from shepherd.cli.render.renderer import EXPAND_HINT, Renderer
-from shepherd.cli.render.status import Status, Totals
+from shepherd.cli.render.status import Status
 from shepherd.cli.render.surface import Surface
 from shepherd.cli.render.tool_view import counted
-from shepherd.cli.terminal import attachments, paint, secrets
+from shepherd.cli.terminal import paint, secrets
 from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.config.section import ApproveMode
-from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.own_commands import ALONE, SIGN, OwnCommand, OwnCommands
-from shepherd.tools.files.read import ReadImage
-from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Approver, Choice
+from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
 from shepherd.tools.permissions.policy import PermissionPolicy
-from shepherd.tools.registry import ToolRegistry, default_registry
 from shepherd.tools.text import reveal
 from shepherd.tools.tool import ToolResult
-from shepherd.turn import ToolExecutor, run_turn
+from shepherd.turn import ToolExecutor
 
 
 class NotSentError(errors.ShepherdError):
@@ -48,76 +44,6 @@ class RenderingExecutor(Struct):
         result = await self.inner.run(call, output_bytes, on_event)
         self.renderer.tool_finished(call, result)
         return result
-
-
-class Turns:
-    """Sends messages to the model and shows what comes back."""
-
-    def __init__(
-        self, conversation: Conversation, renderer: Renderer, status: Status, approver: Approver
-    ) -> None:
-        self._conversation = conversation
-        self._renderer = renderer
-        self._status = status
-        self._approver = approver
-        self._tools = RenderingExecutor(conversation.tool_runner(approver), renderer)
-
-    async def send(self, text: str) -> None:
-        """Show `text` and answer it; raises NotSentError if it did not reach the model."""
-        self._renderer.user(text)
-        self._status.turn = Totals()  # those of the turn that begins
-        self._renderer.activity.start(f"loading {self._conversation.slot.model_name}")
-        try:
-            backend, prompt = await self._conversation.prepare(text)
-        except errors.ShepherdError as error:
-            raise NotSentError(str(error)) from error
-        if self._status.state:  # the model could not be loaded before
-            await self._status.note_loaded(backend, self._conversation.session)
-        attached = await self._attach(prompt.content, backend)
-        attached.images += prompt.images
-        self._renderer.activity.start("waiting for the model")
-        session, limits = self._conversation.session, self._conversation.limits
-        messages_before = len(session.messages)
-        try:
-            await run_turn(session, attached.message, backend, self._tools, self._renderer, limits)
-        except errors.ShepherdError as error:  # an event has reported it
-            if len(session.messages) > messages_before:  # the session has the message
-                return
-            raise NotSentError from error
-        self._status.totals.turns += 1
-        self._renderer.end_turn()
-
-    async def message(self, text: str) -> messages.Message:
-        """The message for the running turn; raises NotSentError if a file can't be attached."""
-        return (await self._attach(text, await self._conversation.backend())).message
-
-    async def _attach(self, text: str, backend: Backend) -> attachments.Attached:
-        """The message with the files that it mentions, which are shown to the user.
-
-        Raises NotSentError if one can't be read, or if the model can't see its images.
-        """
-        cwd = self._conversation.cwd
-        for path, similar in attachments.missing_paths(text, cwd).items():
-            hint = f"; did you mean @{similar}?" if similar else ""
-            self._renderer.notice(f"no file @{path}: it is sent as text{hint}", "warn")
-        if not attachments.mentioned_paths(text, cwd):
-            return attachments.Attached(text)
-        self._renderer.activity.start("reading files")
-        # reading for the user does not depend on the tools that the model is offered
-        reader, viewer = (
-            self._conversation.tool_runner(self._approver, registry)
-            for registry in (default_registry(), ToolRegistry([ReadImage()]))
-        )
-        attached = await attachments.attach_files(text, cwd, reader, viewer)
-        if attached.problems:
-            raise NotSentError("; ".join(attached.problems))
-        if attached.images and backend.info.vision is False:  # None: the server decides
-            raise NotSentError(str(cannot_see(backend.info.id)))
-        if attached.paths:
-            self._renderer.notice(f"attached: {', '.join(attached.paths)}")
-        for image in attached.images:
-            self._renderer.notice(f"attached {attachments.described(image)}")
-        return attached
 
 
 MAX_LINES = 40
