@@ -113,13 +113,12 @@ class EventStreamResponse(Response):
     async def _next(self, pump: "_Pump", scope: Scope) -> str:
         """The next frames, a filler for silence, or an error's frame once the headers are sent."""
         try:
-            return await pump.next(self._filler_seconds)
-        except _SilenceError:
-            return self._filler
+            frames = await pump.next(self._filler_seconds)
         except Exception as error:
             if not self._has_begun:  # an error response can still be sent
                 raise
             return record_of(scope).error_event(self._to_error(error))
+        return self._filler if frames is None else frames
 
     async def _write(self, scope: Scope, send: Send, text: str, *, more: bool = True) -> None:
         """Send a part of the body, before the first one the headers."""
@@ -144,10 +143,6 @@ MAX_AHEAD = 64 * 1024
 """Characters of frames that are held for a slow client before no more are made."""
 
 
-class _SilenceError(Exception):
-    """There was no frame for some time."""
-
-
 class _Pump:
     """Makes frames in a task of its own; all that are there are sent together."""
 
@@ -162,15 +157,18 @@ class _Pump:
         self.ended = False
         """Whether all frames, or the error after them, were taken."""
 
-    async def next(self, seconds: float | None) -> str:
-        """The next frames, "" at the end without any; raises _SilenceError and their error."""
+    async def next(self, seconds: float | None) -> str | None:
+        """The next frames, "" at the end without any; None if there are none for some seconds.
+
+        Raises the error that ends them.
+        """
         if not self._waiting_frames and not self._task.done():
             self._news.clear()
             try:
                 async with asyncio.timeout(seconds):
                     await self._news.wait()
             except TimeoutError:
-                raise _SilenceError from None
+                return None
         frames, self._waiting_frames, self._waiting_characters = self._waiting_frames, [], 0
         self._has_room.set()
         failed = self._task.done() and self._task.exception() is not None

@@ -3,7 +3,7 @@
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
@@ -116,37 +116,29 @@ class Limit(Struct, frozen=True):
     window: SlidingWindow
 
 
-def steady_clock(now: float) -> Callable[[], float]:
-    """Seconds since 1970 that never go back: `now` at the start, and the time since then."""
-    start = now - time.monotonic()
-    return lambda: start + time.monotonic()
-
-
 class Limiter:
-    """The use of each key in the last minute and the last 24 hours; for one thread."""
+    """The use of one key in the last minute and the last 24 hours; for one thread.
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.clock = clock
-        self._windows: dict[tuple[str, Resource, int], SlidingWindow] = {}
+    Its clock begins with a Unix time, and never goes back.
+    """
 
-    def window(self, key: str, resource: Resource, seconds: int) -> SlidingWindow:
-        """What the key called `key` uses in a period."""
-        place = key, resource, seconds
-        if place not in self._windows:
-            self._windows[place] = SlidingWindow(seconds)
-        return self._windows[place]
+    def __init__(self, now: float) -> None:
+        self._clock_offset = now - time.monotonic()
+        self.windows = {
+            (resource, period): SlidingWindow(period) for resource in Resource for period in PERIODS
+        }
 
     def count_request(self, key: ApiKey) -> None:
         """Count a request; raises ApiError (429) if the limit is reached."""
         self._check(key, Resource.REQUESTS, 1)
-        self.settle(key.name, Resource.REQUESTS, 0, 1)
+        self.settle(Resource.REQUESTS, reserved=0, used=1)
 
     def grant_tokens(self, key: ApiKey, needed: int, wished: int) -> int:
         """`wished` tokens, or as many as are left, but at least `needed`.
 
         Raises ApiError (429) if they are not left.
         """
-        now = self.clock()
+        now = self._now()
         limits = self._limits(key, Resource.TOKENS)
         left = [limit.window.free(limit.amount, now) for limit in limits]
         amount = max(needed, min([wished, *left]))
@@ -155,7 +147,7 @@ class Limiter:
 
     def headers(self, key: ApiKey) -> dict[str, str]:
         """The state of the limits, as OpenAI's and as Anthropic's clients read it."""
-        now = self.clock()
+        now = self._now()
         headers: dict[str, str] = {}
         for resource in Resource:
             limits = self._limits(key, resource)
@@ -165,18 +157,26 @@ class Limiter:
                 headers |= _headers(tightest, now)
         return headers
 
+    def _now(self) -> float:
+        return self._clock_offset + time.monotonic()
+
     def _check(self, key: ApiKey, resource: Resource, amount: int) -> None:
         """Raise ApiError (429) if a limit has less than the amount left."""
-        now = self.clock()
+        now = self._now()
         for limit in self._limits(key, resource):
             if amount > limit.window.free(limit.amount, now):
                 raise _refusal(key, limit, amount, now)
 
-    def settle(self, key: str, resource: Resource, reserved: int, used: int) -> None:
-        """Replace what is held for the key called `key` by what was used."""
-        now = self.clock()
+    def reserve(self, tokens: int) -> None:
+        """Hold tokens; a negative number gives them back."""
         for period in PERIODS:
-            self.window(key, resource, period).settle(reserved, used, now)
+            self.windows[Resource.TOKENS, period].reserve(tokens)
+
+    def settle(self, resource: Resource, reserved: int, used: int) -> None:
+        """Replace what is held by what was used."""
+        now = self._now()
+        for period in PERIODS:
+            self.windows[resource, period].settle(reserved, used, now)
 
     def _limits(self, key: ApiKey, resource: Resource) -> list[Limit]:
         """The limits that a key has, with their windows: none, per minute, per day, or both."""
@@ -185,7 +185,7 @@ class Limiter:
         if resource is Resource.REQUESTS:
             amounts = limits.requests_per_minute, limits.requests_per_day
         return [
-            Limit(resource, amount, self.window(key.name, resource, period))
+            Limit(resource, amount, self.windows[resource, period])
             for period, amount in zip(PERIODS, amounts, strict=True)
             if amount is not None
         ]

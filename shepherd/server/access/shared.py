@@ -22,7 +22,7 @@ from shepherd.errors import ShepherdError
 from shepherd.server.access import shared_keys, usage
 from shepherd.server.access.key import ApiKey, KeyLimits
 from shepherd.server.access.keys import KeyStoreError
-from shepherd.server.access.limits import PERIODS, Limiter, Resource, steady_clock
+from shepherd.server.access.limits import Limiter, Resource
 from shepherd.server.access.shared_keys import DatabaseKeys, repeat
 from shepherd.server.access.usage import UsageError, UsageStore
 from shepherd.server.errors import ApiError
@@ -84,27 +84,26 @@ class KeyWindows:
             for server, (amount, until) in state.get("held", {}).items()
             if until > self._time
         }
-        self.limiter = Limiter(steady_clock(self._time))
+        self.limiter = Limiter(self._time)
         for name, amounts in state.get("windows", {}).items():  # as `save` writes them
             resource, _, seconds = name.partition(":")
-            window = self.limiter.window(key, Resource(resource), int(seconds))
+            window = self.limiter.windows[Resource(resource), int(seconds)]
             window.restore(amounts, self._time)
         for amount, _ in self._held.values():
-            self._reserve(amount)
+            self.limiter.reserve(amount)
 
     def hold(self, server: str, amount: int) -> None:
         """Replace the tokens that a server holds."""
         earlier, _ = self._held.pop(server, (0, 0.0))
         if amount:
             self._held[server] = amount, self._time + LEASE_SECONDS
-        self._reserve(amount - earlier)
+        self.limiter.reserve(amount - earlier)
 
     def save(self, rows: Rows) -> None:
         """Write the row; the windows are called `tokens:60` there."""
         windows = {
-            f"{resource}:{seconds}": self.limiter.window(self._key, resource, seconds).amounts()
-            for resource in Resource
-            for seconds in PERIODS
+            f"{resource}:{seconds}": window.amounts()
+            for (resource, seconds), window in self.limiter.windows.items()
         }
         state = {"latest": self._time, "held": self._held, "windows": windows}
         rows.execute(
@@ -112,11 +111,6 @@ class KeyWindows:
             "ON CONFLICT (key) DO UPDATE SET state = excluded.state",
             (self._key, json.dumps(state)),
         )
-
-    def _reserve(self, amount: int) -> None:
-        """Hold tokens in the windows too; a negative amount gives them back."""
-        for seconds in PERIODS:
-            self.limiter.window(self._key, Resource.TOKENS, seconds).reserve(amount)
 
 
 class _KeyState(Struct):
@@ -196,7 +190,7 @@ class SharedLimits:
         if not key.limits.counts_tokens:
             return
         if key.name in self._last_limiters:
-            self._last_limiters[key.name].settle(key.name, Resource.TOKENS, reserved, used)
+            self._last_limiters[key.name].settle(Resource.TOKENS, reserved, used)
         self._settle(key.name, reserved, used)
 
     def headers(self, key: ApiKey) -> dict[str, str]:
@@ -246,7 +240,8 @@ class SharedLimits:
             # it may run again after a failure, so the state of this server changes after it
             def change(rows: Rows) -> tuple[int, Limiter]:
                 windows = KeyWindows(rows, name, self._clock)
-                windows.limiter.settle(name, Resource.TOKENS, 0, sum(used for _, used in settled))
+                used = sum(used for _, used in settled)
+                windows.limiter.settle(Resource.TOKENS, reserved=0, used=used)
                 windows.hold(self.id, held)  # before the work, which may use what was given back
                 amount = work(windows)
                 windows.hold(self.id, held + amount)

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from shepherd.conversation.commands.table import OWN_COMMANDS, named_command
-from shepherd.conversation.shared import approvals, requests, updates
+from shepherd.conversation.shared import approvals, updates
 from shepherd.conversation.shared.session import SharedSession, snapshot
 from shepherd.images import check_count, decode_image
 from shepherd.json_text import frame
@@ -171,7 +171,7 @@ def _add_requests(router: APIRouter, conversation: SharedSession, context: Serve
             position = conversation.queue.position(prompt_request)
             answer = {**prompt_request.to_json(), "position": position, "client": client}
             return JsonResponse(answer, HTTPStatus.ACCEPTED, headers)
-        await while_connected(request.receive, _ended(prompt_request))
+        await while_connected(request.receive, prompt_request.done.wait())
         if prompt_request.error is not None:
             raise prompt_request.error
         return JsonResponse(prompt_request.to_json(), headers=headers)
@@ -365,11 +365,6 @@ def _events(
     response = EventStreamResponse(open_frames, to_api_error, context.settings.keepalive)
     response.headers.update(headers)
     return response
-
-
-async def _ended(request: requests.PromptRequest) -> None:
-    """Wait for the end of a request, as a coroutine that can be cancelled."""
-    await request.done.wait()
 
 
 @cache

@@ -10,8 +10,6 @@ from msgspec import Struct
 from shepherd.errors import ConfigError
 
 _MAX_PASSWORD_BYTES = 1024
-_MAX_ROUNDS = 10
-"""A handshake in memory needs fewer rounds."""
 
 
 class TlsFiles(Struct, frozen=True):
@@ -134,14 +132,12 @@ def _check_handshake(context: ssl.SSLContext, certificate: Path) -> None:
         context.wrap_bio(to_server, to_client, server_side=True),
     ]
     try:
-        for _ in range(_MAX_ROUNDS):
+        while waiting:  # each round takes the handshake one step on, or fails
             waiting = [side for side in waiting if not _has_shaken_hands(side)]
     except ssl.SSLError as error:
         is_refused = isinstance(error, ssl.SSLCertVerificationError)
         reason = error.verify_message if is_refused else error
         raise ConfigError(f"The TLS certificate {certificate} is not usable: {reason}.") from error
-    if waiting:
-        raise ConfigError(f"The TLS certificate {certificate} is not usable.")
 
 
 def _has_shaken_hands(side: ssl.SSLObject) -> bool:
