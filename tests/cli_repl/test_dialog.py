@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shepherd.cli.approval.dialog import MARKED, Dialog, lay_out
-from shepherd.cli.approval.pager import Gutter, Pager
+from shepherd.cli.approval.pager import Pager
 from shepherd.cli.approval.question import QUIET_SECONDS, Answer, approval_question
 from shepherd.messages import ToolCall
 from shepherd.tools.permissions.approval import ApprovalRequest
@@ -36,7 +36,7 @@ class User:
 
     def __post_init__(self) -> None:
         question = approval_question(_request(self.command))
-        self.dialog = Dialog(question, Gutter(unicode=True), lambda: self.now)
+        self.dialog = Dialog(question, lambda: self.now, unicode=True)
 
     def look(self, seconds: float = 0.0, size: tuple[int, int] = SIZE) -> None:
         """Time passes, then the screen is drawn; a choice is carried out when its time comes."""
@@ -237,7 +237,7 @@ def test_rules_that_take_many_rows_are_part_of_the_text() -> None:
     rule = Rule("shell", "x" * 3000, Decision.ALLOW, "/work", Lifetime.SESSION)
     request = ApprovalRequest(ToolCall("1", "execute_command", {}), (), "ls", session=(rule,))
     user = _reader()
-    user.dialog = Dialog(approval_question(request), Gutter(unicode=True), lambda: user.now)
+    user.dialog = Dialog(approval_question(request), lambda: user.now, unicode=True)
     user.look()
     user.look(1)
     user.press("s")

@@ -4,11 +4,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from shepherd.cli.approval.pager import Gutter, Pager, Row, row_text
+from shepherd.cli.approval.pager import Pager, Row, row_text
 from shepherd.cli.approval.question import MAX_BLANK_LINES, MAX_SEGMENT, text_lines, warnings
 from shepherd.tools.text import is_hidden, reveal
 
-GUTTER = Gutter(unicode=True)
 TEXTS = st.text(
     st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from("ab \t\n\u200b\u0301日"))
 )
@@ -17,7 +16,7 @@ SIZES = st.tuples(st.integers(10, 90), st.integers(1, 30))
 
 def pages(text: str, width: int, height: int) -> list[list[Row]]:
     """Every page, as somebody sees them who presses Space until the end."""
-    pager = Pager(list(text_lines(text)), GUTTER)
+    pager = Pager(list(text_lines(text)), unicode=True)
     found = [pager.rows(width, height)]
     while not pager.at_end:
         pager.forward()
@@ -41,7 +40,7 @@ def test_no_row_is_too_wide_and_nothing_in_it_is_invisible(
 
 @given(st.lists(st.text("ab日\u200b;|│", min_size=1, max_size=200), max_size=60), SIZES)
 def test_the_pages_hold_every_character(lines: list[str], size: tuple[int, int]) -> None:
-    pager = Pager(list(text_lines("\n".join(lines))), GUTTER)
+    pager = Pager(list(text_lines("\n".join(lines))), unicode=True)
     rows = pager.next_page(size[0], 0)
     assert pager.at_end
     shown = "".join(("\n" if row_text(r)[2] == "│" else "") + row_text(r)[4:] for r in rows)
@@ -55,8 +54,8 @@ def test_the_pages_hold_every_character(lines: list[str], size: tuple[int, int])
 def test_the_end_is_reported_only_when_it_is_shown(
     text: str, size: tuple[int, int], moves: list[str]
 ) -> None:
-    pager = Pager(list(text_lines(text)), GUTTER)
-    everything = Pager(list(text_lines(text)), GUTTER).next_page(size[0], 0)
+    pager = Pager(list(text_lines(text)), unicode=True)
+    everything = Pager(list(text_lines(text)), unicode=True).next_page(size[0], 0)
     for move in ["g", *moves]:
         turns = {"f": pager.forward, "b": pager.back, "g": pager.begin, "e": pager.end}
         turns[move]()
@@ -69,7 +68,7 @@ def test_the_end_is_reported_only_when_it_is_shown(
 
 
 def test_the_position_counts_lines_of_the_text() -> None:
-    pager = Pager(list(text_lines("\n".join(map(str, range(812))))), GUTTER)
+    pager = Pager(list(text_lines("\n".join(map(str, range(812))))), unicode=True)
     pager.rows(80, 24)
     assert pager.position() == "lines 1-24 of 812, 1 %"
     pager.end()
@@ -79,7 +78,7 @@ def test_the_position_counts_lines_of_the_text() -> None:
 
 def test_whitespace_that_hides_text_is_counted() -> None:
     text = f"ls{' ' * 200};rm\nls   \n{chr(10) * 400}rm"
-    rows = [row_text(row) for row in Pager(list(text_lines(text)), GUTTER).rows(80, 9)]
+    rows = [row_text(row) for row in Pager(list(text_lines(text)), unicode=True).rows(80, 9)]
     assert rows == [
         "  │ ls<200 whitespace characters>;rm",
         "  │ ls<3 whitespace characters>",

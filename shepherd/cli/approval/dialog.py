@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from shepherd.cli.approval.pager import Gutter, Pager, Row, fold
+from shepherd.cli.approval.pager import Pager, Row, fold
 from shepherd.cli.approval.question import QUIET_SECONDS, Answer, Entry, Line, Question, fact
 
 WAITING = "In a moment. Any key takes it back."
@@ -27,13 +27,13 @@ class Dialog:
     """
 
     def __init__(
-        self, question: Question, gutter: Gutter, clock: Callable[[], float] = time.monotonic
+        self, question: Question, clock: Callable[[], float] = time.monotonic, *, unicode: bool
     ) -> None:
         self.question = question
         self.answer: Answer | None = None
         self.note = ""
         """A sentence about the last key, below the menu."""
-        self._gutter = gutter
+        self._unicode = unicode
         self._clock = clock
         # the menu, and the letters that mark an entry or are the beginning of a word
         self._marked_index = 0
@@ -181,7 +181,7 @@ class Dialog:
 
     def _new_pager(self, rules: tuple[str, ...]) -> Pager:
         added: list[Line] = [fact(f"adds: {rule}", "") for rule in rules]
-        return Pager([*self.question.lines, *added], self._gutter)
+        return Pager([*self.question.lines, *added], unicode=self._unicode)
 
     def _mark(self, index: int) -> None:
         if index != self._marked_index:

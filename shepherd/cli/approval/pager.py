@@ -17,18 +17,12 @@ def row_text(row: Row) -> str:
     return "".join(text for text, _ in row)
 
 
-class Gutter:
-    """The beginnings of rows, by the kind of line."""
-
-    def __init__(self, *, unicode: bool) -> None:
-        text, more = ("│", "┊") if unicode else ("|", ":")
-        self.text, self.continued, self.fact = f"  {text} ", f"  {more} ", "  "
-
-    def of(self, line: Line, row: int) -> str:
-        """The beginning of row number `row` of a line."""
-        if line.is_fact:
-            return self.fact if row == 0 else self.fact * 2
-        return self.text if row == 0 and line.span else self.continued
+def _gutter(line: Line, row: int, *, unicode: bool) -> str:
+    """What is before row number `row` of a line: `│`, or `┊` where a line is continued."""
+    if line.is_fact:
+        return "  " if row == 0 else "    "
+    begin, continued = ("│", "┊") if unicode else ("|", ":")
+    return f"  {begin if row == 0 and line.span else continued} "
 
 
 def fold(
@@ -59,16 +53,19 @@ def fold(
 
 
 class Pager:
-    """Lines, and the visible part of them, which begins at `place`."""
+    """Lines, and the visible part of them, which begins at `place`.
 
-    def __init__(self, lines: Sequence[Line], gutter: Gutter) -> None:
+    Each row is after a gutter; without `unicode`, that is of ASCII.
+    """
+
+    def __init__(self, lines: Sequence[Line], *, unicode: bool) -> None:
         self._lines = lines
         # for each line, and for the end: how many lines and characters are before it
         self._lines_before = list(accumulate((line.span for line in lines), initial=0))
         self._characters_before = list(
             accumulate((len(line.text) + 1 for line in lines), initial=0)
         )
-        self._gutter = gutter
+        self._unicode = unicode
         self.place: Place = (0, 0)
         self._bottom: Place = (0, 0)
         """The place after the last returned rows."""
@@ -171,7 +168,7 @@ class Pager:
             if len(self._wrapped) > 1000:  # a long text must not be kept twice
                 self._wrapped.clear()
             line = self._lines[index]
-            begin = partial(self._gutter.of, line)
+            begin = partial(_gutter, line, unicode=self._unicode)
             self._wrapped[index] = fold(line.fragments(), self._width, begin)
         return self._wrapped[index]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from io import FileIO
 from typing import Protocol, TextIO
 
-from shepherd.cli.approval.pager import Gutter, Pager, fold, row_text
+from shepherd.cli.approval.pager import Pager, fold, row_text
 from shepherd.cli.approval.question import (
     QUIET_SECONDS,
     Answer,
@@ -93,7 +93,7 @@ def _pages(question: Question, target: TextIO) -> Iterator[tuple[str, str]]:
     """Pages of the text, each with its position, or "" for the last; one without a terminal."""
     columns, rows = _size(target)
     unicode = (target.encoding or "").lower().startswith("utf")
-    pager = Pager(question.lines, Gutter(unicode=unicode))
+    pager = Pager(question.lines, unicode=unicode)
     while True:
         page = pager.next_page(columns, rows)
         yield "\n".join(map(row_text, page)), "" if pager.at_end else pager.position()

@@ -178,8 +178,8 @@ class Renderer:
             case events.ToolResult():
                 self._on_tool_result(event)
             case events.PrefillProgress():
-                self.activity.start("reading the prompt")
-                self.activity.note(f"{event.done} of {event.total} tokens")
+                progress = f"{event.done} of {event.total} tokens"
+                self.activity.start("reading the prompt", progress)
                 self._status.context_used = event.done
             case events.PlanUpdate():
                 self.settle()

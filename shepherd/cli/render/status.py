@@ -140,14 +140,10 @@ class Activity:
         self._detail = ""
         self._since = 0.0
 
-    def start(self, label: str) -> None:
-        """Begin an activity; with the same label the clock continues."""
+    def start(self, label: str, detail: str = "") -> None:
+        """Begin an activity, or tell its progress: with the same label the clock continues."""
         if label != self.label:
             self.label, self._since = label, time.monotonic()
-        self._detail = ""
-
-    def note(self, detail: str) -> None:
-        """Set the progress."""
         self._detail = detail
 
     def stop(self) -> None:

@@ -2,7 +2,6 @@
 
 import json
 from collections import deque
-from collections.abc import Sequence
 from itertools import islice
 
 from msgspec import Struct
@@ -126,13 +125,8 @@ class ResultLog:
     """The newest results, the oldest first."""
 
     def __init__(self) -> None:
-        self._results: deque[FullResult] = deque()
-        self._characters = 0
-
-    @property
-    def all(self) -> Sequence[FullResult]:
-        """All kept results."""
-        return tuple(self._results)
+        self.all: deque[FullResult] = deque()
+        self._characters = 0  # of all together
 
     def add(self, title: str, *texts: str) -> None:
         """Keep the texts that are not empty, one below the other."""
@@ -141,8 +135,8 @@ class ResultLog:
             return
         if len(text) > MAX_TEXT:
             text = text[:MAX_TEXT] + CUT.format(count=len(text) - MAX_TEXT)
-        self._results.append(FullResult(title, text))
+        self.all.append(FullResult(title, text))
         self._characters += len(text)
-        while len(self._results) > MAX_RESULTS or self._characters > MAX_CHARACTERS:
-            oldest = self._results.popleft()
+        while len(self.all) > MAX_RESULTS or self._characters > MAX_CHARACTERS:
+            oldest = self.all.popleft()
             self._characters -= len(oldest.text)

@@ -228,9 +228,8 @@ class TerminalLoop(surface.Actions):
 
 def can_redraw(env: Mapping[str, str]) -> bool:
     """Whether input and output are a terminal that understands cursor movements."""
-    if env.get("TERM", "") in ("", "dumb", "unknown"):
-        return False
-    return sys.stdin.isatty() and sys.stdout.isatty()
+    moves_cursor = env.get("TERM", "") not in ("", "dumb", "unknown")
+    return moves_cursor and sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def code_theme(name: str, env: Mapping[str, str]) -> str:

@@ -15,7 +15,7 @@ from prompt_toolkit.layout.controls import GetLinePrefixCallable
 from rich.text import Text
 
 from shepherd.cli.approval.dialog import SENT, Dialog, Frame, lay_out, preferred_rows
-from shepherd.cli.approval.pager import Gutter, Pager, Row, fold
+from shepherd.cli.approval.pager import Pager, Row, fold
 from shepherd.cli.approval.question import Answer, Question, fact, text_lines
 from shepherd.cli.render.tool_view import FullResult
 from shepherd.cli.repl.keys import NO_MENU, bind, input_waiting, more_follows
@@ -39,7 +39,7 @@ class _Panel(UIControl):
         self._painter = painter
         self._prompt_window = prompt_window
         self._app = app
-        self._gutter = Gutter(unicode=painter.glyphs is UNICODE)
+        self._unicode = painter.glyphs is UNICODE
         self._keys = self._bindings()
 
     def needed_rows(self, width: int, available: int) -> int:
@@ -112,7 +112,7 @@ class QuestionPanel(_Panel):
 
     async def ask(self, question: Question) -> Answer:
         """Show `question` until it is answered; a prompt with text keeps the keys."""
-        self._dialog = Dialog(question, self._gutter)
+        self._dialog = Dialog(question, unicode=self._unicode)
         self._answer = asyncio.get_running_loop().create_future()
         if not self._prompt.text:
             self._focus(self.window)
@@ -278,7 +278,7 @@ class ResultPanel(_Panel):
         self._results = results
         self._index = 0
         self._listed: Sequence[FullResult] = ()
-        """The results when it was opened: new ones do not change the numbers."""
+        """The results when it was opened."""
         self._pager: Pager | None = None
 
     @property
@@ -291,7 +291,7 @@ class ResultPanel(_Panel):
         if self.is_open:
             self.close()
             return
-        self._listed = self._results()
+        self._listed = tuple(self._results())  # new ones must not change the numbers
         if self._listed:
             self._open(len(self._listed) - 1)
             self._focus(self.window)
@@ -320,7 +320,7 @@ class ResultPanel(_Panel):
         """Show the result with this index, from its beginning."""
         result = self._listed[index]
         lines = [fact(result.title, "bold"), *text_lines(result.text)]
-        self._index, self._pager = index, Pager(lines, self._gutter)
+        self._index, self._pager = index, Pager(lines, unicode=self._unicode)
         self._app().invalidate()
 
     def _open_other(self, step: int) -> None:

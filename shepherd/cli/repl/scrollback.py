@@ -72,11 +72,9 @@ class Scrollback:
 
     def write(self, text: str) -> None:
         """Append text; without a newline at its end, its last row stays open."""
-        if not text:
-            return
-        text = self._after_kept_draft(text)
-        self._kept_draft = ""
-        if not text:
+        if text:
+            text, self._kept_draft = self._after_kept_draft(text), ""
+        if not text:  # or all of it stands there as a draft
             return
         self._erase_draft()
         for part in self._portions(text):
