@@ -1,8 +1,9 @@
 """Writes docs/reference/endpoints.md from the server's routes and request models."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 from fastapi import FastAPI
 from pydantic import BaseModel, RootModel
@@ -11,10 +12,10 @@ from pydantic.fields import FieldInfo
 from shepherd.backends.base import Backend
 from shepherd.backends.script import Script
 from shepherd.backends.scripted import ScriptedBackend
+from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.shared.session import SessionActions, SharedSession
-from shepherd.errors import SessionError
-from shepherd.knowledge.knowledge import NO_KNOWLEDGE, Knowledge
-from shepherd.messages import JsonObject, Message
+from shepherd.knowledge.knowledge import NO_KNOWLEDGE
+from shepherd.messages import JsonObject
 from shepherd.server.access.keys import KeyStore
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.approvals import ClientApprovals
@@ -26,8 +27,6 @@ from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.tool import ToolContext
-from shepherd.transcript import SessionSummary
-from shepherd.turn import TurnLimits
 
 PAGE = "endpoints.md"
 
@@ -80,33 +79,6 @@ def _served() -> FastAPI:
     return create_app(_backend(), keys=keys, offer=Offer(tools, agent)).api
 
 
-@dataclass
-class _EmptyConversation:
-    """A conversation without messages and tools."""
-
-    session: Session = field(default_factory=Session)
-    limits: TurnLimits = field(default_factory=TurnLimits)
-    knowledge: Knowledge = NO_KNOWLEDGE
-
-    def clear(self) -> None:
-        self.session.clear()
-
-    async def prompt(self, text: Message) -> Message:
-        return text
-
-    def saved_sessions(self, limit: int) -> list[SessionSummary]:
-        return []
-
-    def resume(self, id: str) -> None:
-        raise SessionError(id)
-
-    async def reload(self) -> Backend:
-        return _backend()
-
-    async def before_turn(self) -> None:
-        pass
-
-
 async def _command(text: str) -> str:
     return text
 
@@ -123,7 +95,9 @@ def _tools(approver: Approver) -> ToolRunner:
 
 def shared_session_app() -> ServerApp:
     """The application of a shared session without messages."""
-    shared = SharedSession(_EmptyConversation(), SessionActions(_tools, _command), _backend())
+    empty = SimpleNamespace(session=Session(), knowledge=NO_KNOWLEDGE)  # its routes do not run
+    conversation = cast(Conversation, empty)
+    shared = SharedSession(conversation, SessionActions(_tools, _command), _backend())
     return create_conversation_app(shared)
 
 

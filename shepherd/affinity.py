@@ -140,6 +140,7 @@ def canonical(value: object) -> str:
 
 
 def _dump(value: object) -> str:
+    """Compact JSON, in which the keys of an object are sorted."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -152,6 +153,7 @@ def _items(value: object) -> Iterator[object]:
 
 
 def _role(message: object) -> object:
+    """The role of a message; None for one without, such as a text."""
     return cast(Mapping[str, object], message).get("role") if isinstance(message, dict) else None
 
 
@@ -273,7 +275,7 @@ class PrefixIndex(Generic[R]):
         self._bit_of[replica] = bit
         self._replica_of_bit[bit] = replica
         blocks = self._blocks_of[replica] = OrderedDict()
-        for other in self._blocks_of:
+        for other in self._blocks_of:  # one more replica shares the memory
             self._trim(other, self._share())
         return blocks
 
@@ -282,6 +284,7 @@ class PrefixIndex(Generic[R]):
         return max(self._min_share, self._max_blocks // len(self._blocks_of))
 
     def _trim(self, replica: R, share: int) -> None:
+        """Forget the least recently used blocks beyond the share."""
         blocks = self._blocks_of[replica]
         while len(blocks) > share:
             self._drop(blocks.popitem(last=False)[0], replica)
@@ -348,7 +351,7 @@ class AffinityRouter(Generic[R]):
         self.balance = balance or Balance()
         self.index: PrefixIndex[R] = PrefixIndex(max_bytes, replica_bytes)
         self._seed = seed
-        self._salts: dict[R, int] = {}
+        self._salts: dict[R, int] = {}  # what `salt` has computed
 
     def choose(self, prefix: Prefix, loads: Mapping[R, float]) -> Choice[R]:
         """The replica for a prompt; `loads` has those that can take it, each with its load.
@@ -382,6 +385,7 @@ class AffinityRouter(Generic[R]):
         self._salts.pop(replica, None)
 
     def _choice(self, replica: R, blocks: int, prefix: Prefix) -> Choice[R]:
+        """The choice of a replica that has read this many blocks of the prompt."""
         return Choice(replica, blocks, prefix.ends[blocks - 1] if blocks else 0)
 
     def _not_crowded(
@@ -411,6 +415,7 @@ class AffinityRouter(Generic[R]):
 
 
 def _with_least_load(replicas: Collection[R], loads: Mapping[R, float]) -> list[R]:
+    """Those of the replicas that are least busy."""
     least = min(map(loads.__getitem__, replicas))
     return [replica for replica in replicas if loads[replica] == least]
 

@@ -19,10 +19,6 @@ BUSY_SECONDS = 30.0
 """The time that a write waits for other processes; SQLite does not serve them in order."""
 
 
-def _nothing(_connection: sqlite3.Connection) -> None:
-    """The default of `on_open`: do not change a new connection."""
-
-
 class DatabaseFile(Struct, eq=False):
     """One process's connection to the file at `path`; all calls from one thread.
 
@@ -35,8 +31,9 @@ class DatabaseFile(Struct, eq=False):
     migrations: Sequence[str]
     on_damage: Callable[[Exception, Path], None]
     failure: type[ShepherdError]
-    on_open: Callable[[sqlite3.Connection], None] = _nothing
+    on_open: Callable[[sqlite3.Connection], None] = lambda _connection: None
     _connection: sqlite3.Connection | None = None
+    # of the file that the connection is to
     _identity: tuple[int, int] | None = None
 
     def run(
@@ -128,7 +125,7 @@ class DatabaseFile(Struct, eq=False):
             stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
             aside = self.path.with_name(f"{self.path.name}.damaged-{stamp}")
             self.path.rename(aside)
-            for suffix in ("-wal", "-shm"):
+            for suffix in ("-wal", "-shm"):  # SQLite would take them for those of the new file
                 extra = self.path.with_name(self.path.name + suffix)
                 if extra.exists():
                     extra.rename(aside.with_name(aside.name + suffix))
@@ -161,6 +158,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
+    """Whether the file itself is broken; a full disk, say, is not mended by a new file."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the details of extended codes
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 

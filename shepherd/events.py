@@ -364,5 +364,6 @@ def _known(**texts: str) -> JsonObject:
 
 
 def _rate(tokens: int, seconds: float) -> float:
+    """Tokens per second; 0.0 for a time that is too short to be one."""
     # clocks count nanoseconds; a shorter time would give a speed that JSON can't hold
     return tokens / seconds if seconds >= 1e-9 else 0.0

@@ -19,7 +19,7 @@ def message_groups(messages: Sequence[Message]) -> list[range]:
     if last_user is not None:
         # without the newest group, which the model needs to go on
         groups += _split(messages, last_user + 1, len(messages), Role.ASSISTANT)[:-1]
-    elif groups:
+    elif groups:  # no user has written: the newest group stays here, too
         groups.pop()
     return groups
 

@@ -94,6 +94,7 @@ class HookCommand(Struct, frozen=True):
             ) from error
 
     def _failure(self, problem: str) -> HookError:
+        """The error that names the hook and its problem."""
         return HookError(f"the hook `{self.name}` failed: {problem}")
 
 
@@ -138,7 +139,8 @@ class Hooks(Struct):
     cwd: Path
     tell: Callable[[str], None]
     session: Callable[[], str]
-    _started_session: str | None = None
+    _started_session: str | None = None  # the session whose start the hooks know
+    # by the identity of the call: what `before` got for the model, until `after` adds it
     _contexts_by_call: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
 
     async def session_start(self) -> str:
@@ -190,7 +192,7 @@ class Hooks(Struct):
             except HookError as error:  # the call has run, so denying it would come too late
                 prepared.context.on_event(events.Notice(str(error), events.Topic.WARNING))
                 continue
-            if outcome.decision is Decision.DENY:
+            if outcome.decision is Decision.DENY:  # it keeps the result from the model
                 held = f"Error: the hook `{command.name}` holds the result back: {outcome.reason}"
                 return ToolResult(held, ok=False)
             if outcome.context:
@@ -233,6 +235,7 @@ class Hooks(Struct):
         )
 
     def _payload(self, event: str, **more: object) -> messages.JsonObject:
+        """What a hook reads about each event, and `more`."""
         return {"event": event, "session": self.session(), "cwd": str(self.cwd), **more}
 
 
@@ -311,4 +314,5 @@ def description(section: HooksSection) -> str:
 
 
 def _variables(hook: Hook) -> str:
+    """The variables that a hook gets, as a part of its description."""
     return f", gets {', '.join(hook.env)}" if hook.env else ""

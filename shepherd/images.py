@@ -104,6 +104,7 @@ def _decoded(text: str) -> bytes:
     Works in slices, so that other threads can run in between. Stops early if the bytes are too
     many or not those of an image.
     """
+    # `carry` are characters that make no whole group of four yet; `=` has `ended` the data
     data, carry, ended = bytearray(), b"", False
     for start in range(0, len(text), _SLICE):
         carry += text[start : start + _SLICE].encode("ascii").translate(None, _WHITESPACE)
@@ -139,10 +140,12 @@ def _sniffed(data: bytes) -> str:
 
 
 def _png_size(data: bytes) -> tuple[int, int]:
+    """The size from the first chunk, IHDR, whose content begins at byte 16."""
     return struct.unpack_from(">II", data, 16)
 
 
 def _gif_size(data: bytes) -> tuple[int, int]:
+    """The size of the canvas, which follows the six bytes of the signature."""
     return struct.unpack_from("<HH", data, 6)
 
 

@@ -23,7 +23,7 @@ def read_json(text: bytes) -> object:
     """The value, with U+FFFD for invalid UTF-8; raises ValueError and RecursionError."""
     try:
         return pydantic_core.from_json(text)
-    except ValueError:
+    except ValueError:  # Python reads surrogates, too, or raises an error of its own
         return json.loads(text.decode("utf-8", "replace"))
 
 
@@ -50,7 +50,7 @@ def json_bytes(value: object) -> bytes:
     """
     try:
         return pydantic_core.to_json(value, inf_nan_mode="constants")
-    except ValueError:
+    except ValueError:  # a surrogate, or a value of which Python says what is wrong
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         return text.encode("utf-8", "replace")
 
@@ -105,10 +105,7 @@ def _openings(text: str | bytes) -> int:
 
 def _inside(value: Any) -> list[Any]:
     """The objects and lists in it."""
-    if isinstance(value, dict):
-        inner = list(cast(dict[str, Any], value).values())
-    else:
-        inner = cast(list[Any], value) if isinstance(value, list) else []
+    inner = [*as_object(value).values(), *as_list(value)]
     return [item for item in inner if isinstance(item, dict | list)]
 
 

@@ -36,10 +36,12 @@ def packaged_program(name: str) -> str | None:
 
 
 def _first(name: str, directories: tuple[str, ...]) -> str | None:
+    """The program in the first directory that has it, outside of the working directory."""
     return shutil.which(name, path=path_outside(Path.cwd(), os.pathsep.join(directories)))
 
 
 def _is_in(entry: str, directory: Path) -> bool:
+    """Whether an entry of PATH leads into the directory, also by links."""
     top = directory.resolve()
     # all programs are below the root, which is never a working directory of the sandbox
     return top != Path("/") and Path(entry).resolve().is_relative_to(top)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Generator
 from concurrent.futures import wait
 from contextlib import contextmanager
 from enum import StrEnum
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib.metadata import Distribution, EntryPoint, distributions
 from pathlib import Path
 from typing import Any, TypeVar
@@ -58,12 +58,8 @@ class Plugin(Struct, frozen=True):
                 f"The plugin {self} can't be used: its import has taken {LOAD_SECONDS:g} seconds "
                 "and goes on; plugins.disabled switches it off."
             )
-        return self.guard(loading.result)
-
-    def guard(self, work: Callable[[], T]) -> T:
-        """The result of `work`, which runs code of the plugin; raises PluginError."""
         with self.guarding():
-            return work()
+            return loading.result()
 
     @contextmanager
     def guarding(self, allowed: type[ShepherdError] = PluginError) -> Generator[None]:
@@ -96,7 +92,8 @@ class Plugins(Struct, frozen=True):
         results: list[T] = []
         for plugin in self.of(group):
             try:
-                results.append(plugin.guard(partial(work, plugin.load())))
+                with plugin.guarding():
+                    results.append(work(plugin.load()))
             except PluginError as error:
                 warn(str(error))
         return results
@@ -120,7 +117,7 @@ def _changed_at(folder: str) -> int:
     """When an entry of a folder was added or removed, as the installation of a package does."""
     try:
         return Path(folder).stat().st_mtime_ns
-    except OSError:
+    except OSError:  # there is no such folder
         return 0
 
 
@@ -128,7 +125,7 @@ def _changed_at(folder: str) -> int:
 def _plugins_in(folders: tuple[tuple[str, int], ...]) -> tuple[Plugin, ...]:
     """The plugins in folders, each with the time of its last change: then they are read again."""
     by_package: dict[str, list[Plugin]] = {}
-    for package in distributions(path=[folder for folder, _changed_at in folders]):
+    for package in distributions(path=[folder for folder, _time in folders]):
         plugins = _plugins_of(package)
         if plugins:  # of two versions of a package, the first one is imported
             by_package.setdefault(_normalized(plugins[0].package), plugins)
@@ -141,7 +138,7 @@ def _plugins_of(package: Distribution) -> list[Plugin]:
     groups = {group.value: group for group in Group}
     try:
         points = [point for point in package.entry_points if point.group in groups]
-        if not points:
+        if not points:  # most packages: reading their metadata would take longer
             return []
         name, version = str(package.metadata["Name"]), package.version
         return [Plugin(groups[p.group], p.name, name, version, p.value) for p in points]
@@ -150,4 +147,5 @@ def _plugins_of(package: Distribution) -> list[Plugin]:
 
 
 def _normalized(package: str) -> str:
+    """`my-package` for `My_Package`, as pip compares names."""
     return re.sub(r"[-_.]+", "-", package).lower()

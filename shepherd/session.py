@@ -247,10 +247,7 @@ class Session(Struct):
 
     def clear(self) -> None:
         """Remove all messages; the system message and the tools stay."""
-        self.messages.clear()
-        self.ledger.counts.clear()
-        self.times.clear()
-        self.numbers.clear()
+        self._drop([range(len(self.messages))])
         self.ledger.context_used = 0
         if self.journal is not None:
             self.journal.cleared()
@@ -286,6 +283,7 @@ class Session(Struct):
         return removed
 
     def _take_number(self) -> int:
+        """A number for a message or for the end of a branch; each is given once."""
         self.next_number += 1
         return self.next_number - 1
 
@@ -297,6 +295,7 @@ class Session(Struct):
     def _continue(self, branch: Branch, *, resumed: int | None) -> None:
         """Leave the present branch for another, which ended at `resumed`; None for a new one."""
         self.branches.append(self.present_branch())
+        # the `end` of that branch, so that no message gets the number
         end = self._take_number()
         self.messages[:] = branch.messages
         self.numbers[:] = branch.numbers

@@ -43,7 +43,7 @@ def describe_problem(
         return unknown or f"{key} is unknown"
     if problem["type"] == "missing":
         return f"{key} is missing"
-    if problem["type"] in _LENGTHS and not expected:
+    if problem["type"] in _LENGTHS and not expected:  # pydantic names types of Python in these
         return f"{key} must {_length_of(message)}"
     # a validator's own sentence says more than `expected`
     own_words = problem["type"] in ("value_error", "string_pattern_mismatch")

@@ -164,12 +164,13 @@ def _for_access(tool: str, access: Access, cwd: Path, lifetime: Lifetime) -> Rul
             # `write` would allow it to other tools as well
             subject = subject if tool == EXECUTE_COMMAND else tool
             path = Path(access.target)
-            wide = lifetime is Lifetime.SESSION and tool in (WRITE_FILE, EDIT_FILE)
-            inside = path.is_relative_to(cwd)
-            pattern = "{cwd}/**" if wide and inside else _relative_pattern(path, cwd)
+            # for one session, a yes to an edit of a file is one to all edits in the directory
+            edits = lifetime is Lifetime.SESSION and tool in (WRITE_FILE, EDIT_FILE)
+            is_wide = edits and path.is_relative_to(cwd)
+            pattern = "{cwd}/**" if is_wide else _relative_pattern(path, cwd)
         case AccessKind.NETWORK:
             subject, pattern = tool, _host(access.target)
-        case AccessKind.HOOK:
+        case AccessKind.HOOK:  # no rule answers for a hook: it asks about each call
             return None
         case _:
             pass

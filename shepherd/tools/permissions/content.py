@@ -62,6 +62,7 @@ def is_key(data: bytes) -> bool:
         .removeprefix("\xef\xbb\xbf")
         .lstrip("\xff\xfe \t\r\n")
     )
+    # source code that quotes a key begins with something else
     return bool(_BEGINNING.match(text)) and holds_private_key(text)
 
 

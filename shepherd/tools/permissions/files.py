@@ -46,9 +46,11 @@ class FileRules:
             if _keeps_command_away(rule)
             for pattern in expand_braces(rule.pattern)
         }
+        # below the working directory, without its `{cwd}/**/`
         self._local_patterns = sorted(
             {_TREE.sub("", p) for p in patterns if p.startswith("{cwd}/")}
         )
+        # the names of all files that a rule could concern, and where such files usually are
         names = sorted({_last_name(pattern) for pattern in patterns})
         self._names = re.compile("|".join(names) or "(?!)", re.DOTALL | re.IGNORECASE)
         self._places = sorted({*filter(None, (_place(p, home) for p in patterns))})
@@ -82,6 +84,7 @@ class FileRules:
         return self._policy.denies(EXECUTE_COMMAND, Access(AccessKind.READ, path))
 
     def _protects(self, path: str) -> bool:
+        # in the mode `edits` a question means that even a user who trusts edits is asked
         verdict = self._in_edits.decide_one(WRITE_FILE, Access(AccessKind.WRITE, path))
         return verdict.decision is not Decision.ALLOW
 

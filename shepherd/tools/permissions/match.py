@@ -93,7 +93,7 @@ def host_matches(pattern: str, url: str) -> bool:
     """Whether `host`, `*.host` or `host:port` matches the URL."""
     try:
         parts = urlsplit(url)
-        host, port = (parts.hostname or "").rstrip("."), parts.port
+        host, port = (parts.hostname or "").rstrip("."), parts.port  # `a.org.` is `a.org`
     except ValueError:  # not a URL
         return False
     pattern_host, pattern_port = _split_port(pattern.lower())
@@ -175,6 +175,7 @@ def _plain_words(command: str) -> list[str]:
 def _compile(pattern: str, *, as_read: bool) -> _Pattern:
     """The pattern of a rule; with `as_read` a `*` of the shell differs from a quoted one."""
     words = pattern_words(pattern)
+    # a last `*` stands for any number of further words, also for none
     open_end = bool(words) and words[-1] == [("*", False)]
     wild_places = [place for place, word in enumerate(words) if _WILDCARD.search(_outline(word))]
     if open_end:
@@ -227,7 +228,10 @@ def _add(word: Word | None, char: str, *, quoted: bool) -> Word:
 
 
 def _is_read(word: Word) -> list[bool]:
-    """The characters with a meaning for the shell; in brackets, all but letters."""
+    """For each character, whether the shell gives it a meaning; beside brackets, all but letters.
+
+    `-` and `!`, say, mean something in `[a-z]` and in `[!a]`.
+    """
     bracket = ("[", False) in word
     return [
         not quoted and (char in _READ_BY_SHELL or (bracket and not char.isalnum()))
@@ -262,7 +266,7 @@ def _word_regex(word: Word, *, as_read: bool) -> str:
     wild = {"*": ".*", "?": "."}
     while index < len(word):
         char = word[index][0]
-        if outline[index : index + 3] in ("<*>", "<?>"):
+        if outline[index : index + 3] in ("<*>", "<?>"):  # as `_exact_word` writes it
             char = outline[index + 1]
             regex += re.escape(_mark(char) if as_read else char)
             index += 3
@@ -294,6 +298,7 @@ class PathIndex:
 
     def __init__(self, rules: tuple[Rule, ...], cwd: Path) -> None:
         self._rules = rules
+        # the places in `rules` of those with a name, and of those that need none
         self._named: dict[str, set[int]] = {}
         self._unnamed: list[int] = []
         for number, rule in enumerate(rules):
@@ -328,7 +333,7 @@ def _keys(pattern: str) -> frozenset[str | None]:
 
 
 def _relative_patterns(pattern: str) -> list[str]:
-    """The pattern relative to any directory; unchanged if it starts at a fixed place."""
+    """`.env` for `/**/.env`; a pattern that starts at a fixed place is `*`, which has no name."""
     for prefix in _ANYWHERE:
         if pattern.startswith(prefix) and not has_open_braces(pattern):
             return expand_braces(pattern.removeprefix(prefix))
@@ -336,11 +341,15 @@ def _relative_patterns(pattern: str) -> list[str]:
 
 
 def _key(tail: str) -> str | None:
-    """A name, or the ending `*.x` of the last name, that each path of the glob contains."""
+    """What each path of the glob contains: a name, or an ending of the last name; else None.
+
+    `.ssh` for `.ssh/**`, and `*.pem` for `*.pem`.
+    """
     first, *more = tail.split("/")
-    if more or not has_magic(first):
-        is_name = bool(first) and not has_magic(first)
-        return first.casefold() if is_name else None
+    if first and not has_magic(first):
+        return first.casefold()
+    if more:
+        return None
     ending = first.removeprefix("*")
     plain = first.startswith("*.") and not has_magic(ending) and "{" not in ending
     return f"*{ending.casefold()}" if plain else None
@@ -363,7 +372,7 @@ def _any_regex(rules: list[Rule], cwd: Path) -> re.Pattern[str]:
             names.append(glob_regex(name))
         else:
             patterns.append(path_regex(rule, cwd).pattern)
-    if names:
+    if names:  # an atomic group: only the last name of a path is compared with them
         patterns.append(f"(?>.*/)(?:{'|'.join(names)})")
     either = "|".join(f"(?:{pattern})" for pattern in patterns) or "(?!)"
     return re.compile(either, re.DOTALL | re.IGNORECASE)
@@ -378,6 +387,7 @@ class RuleLayer:
     def __init__(self, rules: Iterable[Rule], cwd: Path) -> None:
         self.rules = [*rules]
         self._cwd = cwd
+        # for each tool and kind of access, what finds the rules about a target
         self._relevant: _Relevant = {}
 
     def add(self, rule: Rule) -> None:

@@ -64,14 +64,15 @@ class PermissionPolicy:
         spill_dir: Path | None = None,
     ) -> None:
         self.cwd = cwd.resolve()
-        self._mode_before_plan = ApproveMode.ASK
         self._mode = mode
+        self._mode_before_plan = ApproveMode.ASK
+        # whether commands can run in a tested sandbox, and whether one that does is asked about
         self.has_sandbox = False
         self.is_contained = False
-        """Whether the rules are asked about a command that runs in the sandbox."""
         self._store = store
         self._repositories = RepositoryGuard(self.cwd)
         stored = store.load() if store else []
+        # the rules by trust; `_by_rule` and `_secret_rule` say how they weigh
         self._defaults = match.RuleLayer(defaults.default_rules(), self.cwd)
         self._edits = match.RuleLayer(_edits(self.cwd), self.cwd)
         self._own = match.RuleLayer([*_own_output(spill_dir), *user, *stored], self.cwd)
@@ -316,7 +317,7 @@ class PermissionPolicy:
 
 
 def _edits(cwd: Path) -> list[Rule]:
-    """The rules of the mode `edits` in this working directory."""
+    """The rules of the mode `edits`, with those for a home in the working directory."""
     at_home = Path("~").expanduser().resolve().is_relative_to(cwd)
     return [*defaults.edits_rules(), *(defaults.home_rules() if at_home else [])]
 

@@ -104,10 +104,10 @@ def fingerprint(entry: Path) -> str:
 
 
 def _content(path: Path) -> bytes:
-    """The content of a file, or its status if it has no content."""
+    """What stands for a file in a fingerprint: its content, or its status if it has none."""
     try:
         status = path.stat()
-    except OSError as error:
+    except OSError as error:  # that a file is missing is a state, too: it could be made
         return f"{error.errno}".encode()
     if stat.S_ISDIR(status.st_mode):
         return b"a directory"
@@ -164,10 +164,12 @@ def _hook_directories(config: Path, top: Path) -> list[Path]:
 
 
 def _beside(directory: Path, name: str) -> Path:
+    """The path that a setting names, relative to a directory or to the home."""
     return directory / expand_home(name)
 
 
 def _text(config: Path) -> str:
+    """The text of a settings file; for a missing one, digits in which no setting is found."""
     return _content(config).decode("utf-8", "replace")
 
 

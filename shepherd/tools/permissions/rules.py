@@ -35,7 +35,6 @@ _STRICTNESS = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
 class Lifetime(StrEnum):
     """The lifetime of a rule."""
 
-    ONCE = "once"
     SESSION = "session"
     ALWAYS = "always"
 
@@ -65,7 +64,6 @@ class Rule(Struct, frozen=True):
 
 
 _LIFETIME_TEXT = {
-    Lifetime.ONCE: "this call only",
     Lifetime.SESSION: "until this session ends",
     Lifetime.ALWAYS: "kept for later sessions",
 }
@@ -129,6 +127,7 @@ class PermissionStore(Struct, frozen=True):
             return len(remaining) < len(rules)
 
     def _rule(self, entry: object) -> Rule:
+        """The rule in a table of the file; raises ConfigError, also for a key that is unknown."""
         try:
             table = dict(cast(dict[str, Any], entry))
             tool, pattern, scope = table.pop("tool"), table.pop("pattern"), table.pop("scope", "")
@@ -140,11 +139,13 @@ class PermissionStore(Struct, frozen=True):
         return rule
 
     def _save(self, rules: list[Rule]) -> None:
+        """Write the file; rules of a session are not for later ones."""
         tables = [_as_table(rule) for rule in rules if rule.lifetime is Lifetime.ALWAYS]
         write_private(self.path, "\n".join([_HEADER, *tables]))
 
 
 def _as_table(rule: Rule) -> str:
+    """The rule as a table `[[rule]]` of TOML; its lifetime is that of the file."""
     fields = {"tool": rule.tool, "pattern": rule.pattern, "decision": rule.decision.value}
     if rule.scope:
         fields["scope"] = rule.scope
@@ -153,9 +154,11 @@ def _as_table(rule: Rule) -> str:
 
 
 def _toml_string(text: str) -> str:
+    """A string of TOML, which is one of JSON except that it escapes DEL too."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _check_owner(path: Path, status: os.stat_result) -> None:
+    """Raise ConfigError for a file that another user could fill with rules."""
     if status.st_uid not in (os.getuid(), 0) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise ConfigError(f"{path}: others can write to it; run: chmod 600 {path}")

@@ -261,6 +261,7 @@ def opens_file(redirect: syntax.Redirect) -> bool:
 
 
 def _is_static(word: syntax.Word) -> bool:
+    """Whether the line says what the word stands for, and its wildcards can be expanded."""
     return not word.dynamic and not syntax.is_wide(word)
 
 

@@ -62,7 +62,7 @@ class ExecuteCommand(Tool[ExecuteArguments]):
 
     def accesses(self, arguments: ExecuteArguments, context: ToolContext) -> list[Access]:
         """What the command runs, reads and writes, as far as its words say."""
-        cwd = resolve_path(arguments.cwd or ".", context.cwd)
+        cwd = self.start_directory(arguments, context)
         command = arguments.command
         if isinstance(command, str):
             accesses = line_accesses(command, cwd)
@@ -74,7 +74,7 @@ class ExecuteCommand(Tool[ExecuteArguments]):
         return [Access(AccessKind.READ, str(cwd)), *map(_without_certainty, accesses)]
 
     def preview(self, arguments: ExecuteArguments, context: ToolContext) -> str:
-        cwd = resolve_path(arguments.cwd or ".", context.cwd)
+        cwd = self.start_directory(arguments, context)
         text = arguments.line if cwd == context.cwd else f"{arguments.line}\n(in {cwd})"
         return f"{text}\n(in the background)" if arguments.background else text
 

@@ -267,7 +267,7 @@ def _risky_words(words: Sequence[str], start: int, exists: Callable[[str], bool]
             yield index + 1
     operands = [words[index] for index in operand_indices]
     lists_settings = any(word.startswith(("--get", "--list", "-l")) for word in words)
-    if name == "config" and lists_settings:
+    if name == "config" and lists_settings:  # its operands only choose what is listed
         return
     if operands and not _are_known_operands(name, operands, exists):
         yield operand_indices[-1] + 1
@@ -277,7 +277,10 @@ def _risky_words(words: Sequence[str], start: int, exists: Callable[[str], bool]
 
 
 def _are_known_operands(name: str, operands: list[str], exists: Callable[[str], bool]) -> bool:
-    """Whether the first operand is a known verb, or a remote of this repository."""
+    """Whether the first operand is a known verb or a remote's name, and no path of a repository.
+
+    A push to a repository at a path runs its hooks.
+    """
     if name in _VERBS:
         return operands[0] in _VERBS[name].split()
     if name == "clone":

@@ -51,6 +51,7 @@ class Places:
             return
         is_cd = command.program == "cd" and len(command.words) == 2
         target = command.words[1] if is_cd else None
+        # a link that is made before the `cd` could lead anywhere
         if self.makes_links or target is None or not self._says_where(target):
             self.known = False
             return
@@ -71,6 +72,7 @@ class Places:
         return not self._cd_searches or text.startswith(("/", "./", "../")) or target.tilde
 
     def _is_below_start(self, place: Path) -> bool:
+        """Whether a place is in the directory of the line, after its links are followed."""
         real = self._resolved(Word(str(place)), self._start)
         return real is not None and real.is_relative_to(self._start)
 

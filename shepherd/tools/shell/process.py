@@ -114,7 +114,7 @@ class _Running:
                 resources.enter_context(guarded(self._process.pid))
                 in_time = await self._attend(out, err, timeout)
             except BaseException:
-                await self._abandon()
+                await self._terminate()
                 raise
             finally:
                 self._close_pipes()
@@ -171,30 +171,23 @@ class _Running:
         return True
 
     async def _terminate(self) -> None:
-        """Ask the group to end, and kill it if it does not in time."""
+        """Ask the group to end, and kill it if it does not in time, or if this is cancelled."""
         self._signal_group(signal.SIGTERM)
-        for _ in range(round(_TERM_GRACE / _MAX_NAP)):  # nothing tells when a group has ended
-            if not self._group_is_alive():
-                break
-            await asyncio.sleep(_MAX_NAP)
-        self._kill()
-
-    async def _abandon(self) -> None:
-        """Terminate after a cancellation; on a second one, kill at once."""
         try:
-            await self._terminate()
+            for _ in range(round(_TERM_GRACE / _MAX_NAP)):  # nothing tells when a group has ended
+                if not self._group_is_alive():
+                    break
+                await asyncio.sleep(_MAX_NAP)
         finally:
-            self._kill()
+            self._signal_group(signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=1)  # else it would stay a zombie
 
     def _group_is_alive(self) -> bool:
+        """Whether the program runs, or a child of it that stayed in its group."""
         if self._process.poll() is None:
             return True
         return self._signal_group(0) and _has_living_member(self._process.pid)
-
-    def _kill(self) -> None:
-        self._signal_group(signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=1)  # else it would stay a zombie
 
     def _signal_group(self, number: int) -> bool:
         """Send a signal, 0 for none; False if there is no such group any more."""
@@ -221,7 +214,7 @@ def _has_living_member(group: int) -> bool:
 
 def merged(argv: Sequence[str]) -> list[str]:
     """The command line with its errors in its output, in the order in which they are written."""
-    return ["/bin/sh", "-c", 'exec "$0" "$@" 2>&1', *argv]
+    return [_SHELL, "-c", 'exec "$0" "$@" 2>&1', *argv]
 
 
 class ConfinedProgram(Struct, frozen=True):

@@ -220,6 +220,7 @@ def _folders(words: Sequence[str], place: Path) -> Iterator[Path]:
 
 
 def _is_recursive_grep(word: str) -> bool:
+    """Whether an option of grep reads directories: `-r`, `--recursive` or `-d recurse`."""
     return re.match(r"-[a-zA-Z]*[rR]|--r|--dereference-r|-[a-zA-Z]*d|--dir", word) is not None
 
 
@@ -271,20 +272,20 @@ _RISKY_GIT_OPTIONS = frozenset(
 
 def is_interpreter(program: str) -> bool:
     """Whether the program runs a script or its input."""
-    return _name(program) in _SHELLS | _CODE
+    return _program_name(program) in _SHELLS | _CODE
 
 
 def reads_program(words: Sequence[str]) -> bool:
     """Whether the words start an interpreter that runs its input."""
     if not words:
         return False
-    if _name(words[0]) in _WRAPPERS:
+    if _program_name(words[0]) in _WRAPPERS:
         return any(is_interpreter(word) for word in words[1:])
-    if _name(words[0]) in _READS_COMMANDS:
+    if _program_name(words[0]) in _READS_COMMANDS:
         return True
     if not is_interpreter(words[0]):
         return False
-    if _name(words[0]) in _AWKS:  # the program is a word, unless an option names its file
+    if _program_name(words[0]) in _AWKS:  # the program is a word, unless an option names its file
         return any(word.startswith(("-f", "--f", "-i", "-E", "-l")) for word in words[1:])
     for word in words[1:]:
         if not word.startswith("-"):
@@ -296,26 +297,27 @@ def reads_program(words: Sequence[str]) -> bool:
 
 def runs_code(words: Sequence[str]) -> bool:
     """Whether the words may contain the text of a program, in which file names may be hidden."""
-    if any(_name(word) in _SHELLS or word == "eval" for word in words):
+    if any(_program_name(word) in _SHELLS or word == "eval" for word in words):
         return True
     # a program stands behind an option, but awk's is a word of its own
-    return any(_name(w) in _CODE for w in words) and (
-        _name(words[0]) in ("awk", "gawk") or any(w[:2] in _CODE_OPTIONS for w in words)
+    return any(_program_name(w) in _CODE for w in words) and (
+        _program_name(words[0]) in ("awk", "gawk") or any(w[:2] in _CODE_OPTIONS for w in words)
     )
 
 
 def writes_files(words: Sequence[str]) -> bool:
     """Whether the program, or a program that it runs, changes or removes its file arguments."""
-    programs = words if words and _name(words[0]) in _WRAPPERS else words[:1]
-    return any(_name(word) in _WRITERS for word in programs) or (
-        any(_name(word) in _EDITORS for word in programs)
+    programs = words if words and _program_name(words[0]) in _WRAPPERS else words[:1]
+    # a wrapper may run any of its words; editors write only with an option
+    return any(_program_name(word) in _WRITERS for word in programs) or (
+        any(_program_name(word) in _EDITORS for word in programs)
         and any(_EDITS_IN_PLACE.match(word) for word in words)
     )
 
 
 def runs_more(words: Sequence[str]) -> bool:
     """Whether an option of git writes a file or runs a program other than git's own."""
-    if _name(words[0]) != "git":
+    if _program_name(words[0]) != "git":
         return False
     options = [word.partition("=")[0] for word in words[1:] if word.startswith("--")]
     return any(
@@ -332,22 +334,22 @@ def inner_commands(words: Sequence[str]) -> Iterator[list[str] | str]:
     """
     if not words:
         return
-    if _name(words[0]) in _WRAPPERS and len(words) > _MAX_WORDS:
-        raise OverflowError("too many words")
-    if _name(words[0]) in _WRAPPERS:
+    if _program_name(words[0]) in _WRAPPERS:
+        if len(words) > _MAX_WORDS:  # the loop reads the words behind each word
+            raise OverflowError("too many words")
         for start in range(1, len(words)):  # which word is the program depends on the options
             yield list(words[start:])
-            yield from _script(words[start:])
-            if any(char in words[start] for char in " \t\n"):
+            yield from _shell_lines(words[start:])
+            if any(char in words[start] for char in " \t\n"):  # `env -S "cat a"` splits it
                 yield _SPLIT_OPTION.sub("", words[start])
     if words[0] == "eval":
         yield " ".join(words[1:])
-    yield from _script(words)
+    yield from _shell_lines(words)
 
 
-def _script(words: Sequence[str]) -> Iterator[str]:
+def _shell_lines(words: Sequence[str]) -> Iterator[str]:
     """The lines that a shell may run: all words behind `-c`, since options may follow it."""
-    if _name(words[0]) not in _SHELLS:
+    if _program_name(words[0]) not in _SHELLS:
         return
     for index, word in enumerate(words[1:], 1):
         if word.startswith("--command="):
@@ -357,6 +359,6 @@ def _script(words: Sequence[str]) -> Iterator[str]:
             return
 
 
-def _name(program: str) -> str:
+def _program_name(program: str) -> str:
     """`python` for `/usr/bin/python3.11`."""
     return program.rpartition("/")[2].rstrip("0123456789.")

@@ -100,6 +100,7 @@ class WordReader:
         """What was read as a word; only unquoted characters (those of the outline) are special."""
         outline, plain = self._outline, self._outline[: self._plain_length]
         bare = self._plain_length is None
+        # `~/x` and `~` are the home directory; `~user` and `a=~` may be others
         tilde = plain.startswith("~/") or (bare and outline == "~")
         other_tilde = (outline.startswith("~") and not tilde) or _INNER_TILDE.search(outline)
         return Word(
@@ -398,6 +399,7 @@ class _Parser:
             command.redirects.append(Redirect(_DIRECTIONS.get(operator, Direction.WRITE), target))
 
     def _read_heredocs(self) -> None:
+        """Skip the texts of the here-documents that begin at this place, in their order."""
         for delimiter, tabs in self._heredocs:
             self._read_heredoc(delimiter, strip_tabs=tabs)
         self._heredocs.clear()
