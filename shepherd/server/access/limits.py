@@ -62,7 +62,7 @@ class SlidingWindow:
         if self._used_by_slot and self._used_by_slot[-1][0] >= slot:
             slot, earlier = self._used_by_slot.pop()
             self._used_by_slot.append((slot, earlier + amount))
-        elif amount:
+        elif amount:  # a part of time in which nothing was used needs no entry
             self._used_by_slot.append((slot, amount))
         self._used_amount += amount
 

@@ -147,7 +147,7 @@ class SharedLimits:
         clock: Callable[[Rows], float] = local_clock,
         threads: int = THREADS,
     ) -> None:
-        self.id = secrets.token_hex(8)
+        self.id = secrets.token_hex(8)  # of this server in the rows
         self._database = database
         self._store = store
         self._clock = clock
@@ -155,7 +155,7 @@ class SharedLimits:
         self._states: defaultdict[str, _KeyState] = defaultdict(_KeyState)
         self._last_limiters: dict[str, Limiter] = {}
         """What counts against each key, as its last transaction has left it."""
-        self._was_failure_logged = False
+        self._was_failure_logged = False  # since a write has worked
         self._is_confirming = False
         """Whether the thread that confirms held tokens was started."""
         closing = weakref.finalize(self, close_garbage, self._threads, self._database)
@@ -189,7 +189,7 @@ class SharedLimits:
         """Replace held tokens by those that were used: here at once, in the database soon."""
         if not key.limits.counts_tokens:
             return
-        if key.name in self._last_limiters:
+        if key.name in self._last_limiters:  # for the headers of the next answers
             self._last_limiters[key.name].settle(Resource.TOKENS, reserved, used)
         self._settle(key.name, reserved, used)
 

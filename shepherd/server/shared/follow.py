@@ -10,7 +10,6 @@ from shepherd.conversation.shared.updates import Update, UpdateKind, UpdateLog
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject
 from shepherd.server.body import RequestModel
-from shepherd.server.responses import Frames
 from shepherd.version import __version__
 
 BATCH = 64
@@ -51,7 +50,9 @@ async def watch_log(
             yield text
 
 
-async def watch_request(log: UpdateLog, request: requests.PromptRequest, start: int) -> Frames:
+async def watch_request(
+    log: UpdateLog, request: requests.PromptRequest, start: int
+) -> AsyncGenerator[str]:
     """The updates of one request after `start`, up to its `response_complete`."""
     async for updates, missed in _batches(log, start):
         own = [

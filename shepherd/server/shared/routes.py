@@ -6,11 +6,11 @@ import re
 import secrets
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from functools import cache
+from contextlib import aclosing, asynccontextmanager
+from functools import cache, partial
 from http import HTTPStatus
 from importlib.resources import files
-from typing import Annotated, cast
+from typing import Annotated
 
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field, field_validator, model_validator
@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from shepherd.conversation.commands.table import OWN_COMMANDS, named_command
-from shepherd.conversation.shared import approvals, updates
+from shepherd.conversation.shared import updates
 from shepherd.conversation.shared.session import SharedSession, snapshot
 from shepherd.images import check_count, decode_image
 from shepherd.json_text import frame
@@ -162,11 +162,8 @@ def _add_requests(router: APIRouter, conversation: SharedSession, context: Serve
         prompt_request = submit(body.prompt, identity, images)
         headers = {updates.CLIENT_HEADER: client, updates.REQUEST_HEADER: prompt_request.id}
         if body.stream:
-            log = conversation.log
-            open_frames = _listened(
-                conversation.presence, identity, lambda: watch_request(log, prompt_request, start)
-            )
-            return _events(open_frames, context, headers)
+            follow = partial(watch_request, conversation.log, prompt_request, start)
+            return _followed(conversation, identity, follow, context, headers)
         if body.in_background:
             position = conversation.queue.position(prompt_request)
             answer = {**prompt_request.to_json(), "position": position, "client": client}
@@ -211,10 +208,9 @@ def _add_updates(router: APIRouter, conversation: SharedSession, context: Server
         client = _named_client(request) or _new_client()
         identity = _identity(request, client)
         after = request.headers.get(updates.RESUME_HEADER) or request.query_params.get("after", "")
-        open_frames = _listened(
-            conversation.presence, identity, lambda: watch(conversation, identity, after)
-        )
-        return _events(open_frames, context, {updates.CLIENT_HEADER: client})
+        follow = partial(watch, conversation, identity, after)
+        headers = {updates.CLIENT_HEADER: client}
+        return _followed(conversation, identity, follow, context, headers)
 
 
 def _add_session(router: APIRouter, conversation: SharedSession) -> None:
@@ -342,29 +338,23 @@ def _identity(request: Request, client: str) -> str:
     return f"{owner}\n{client}" if owner else client
 
 
-def _listened(
-    presence: approvals.Presence, client: str, make: Callable[[], Frames]
-) -> Callable[[], AbstractAsyncContextManager[Frames]]:
-    """Frames during which the client counts as present."""
-
-    @asynccontextmanager
-    async def opened() -> AsyncGenerator[Frames]:
-        with presence.listening(client):
-            async with aclosing(cast(AsyncGenerator[str], make())) as frames:
-                yield frames
-
-    return opened
-
-
-def _events(
-    open_frames: Callable[[], AbstractAsyncContextManager[Frames]],
+def _followed(
+    conversation: SharedSession,
+    identity: str,
+    follow: Callable[[], AsyncGenerator[str]],
     context: ServerContext,
     headers: dict[str, str],
 ) -> Response:
-    """The response with the frames as events."""
-    response = EventStreamResponse(open_frames, to_api_error, context.settings.keepalive)
-    response.headers.update(headers)
-    return response
+    """The response with the frames of `follow`, during which the client counts as present."""
+
+    @asynccontextmanager
+    async def open_frames() -> AsyncGenerator[Frames]:
+        with conversation.presence.listening(identity):
+            async with aclosing(follow()) as frames:
+                yield frames
+
+    keepalive = context.settings.keepalive
+    return EventStreamResponse(open_frames, to_api_error, keepalive, late_headers=headers)
 
 
 @cache
