@@ -21,7 +21,6 @@ from shepherd.server.access.audit import AuditLog
 from shepherd.server.access.keys import Keys
 from shepherd.server.access.meter import Meter
 from shepherd.server.access.paths import PathScopes
-from shepherd.server.access.shared import SharedLimits
 from shepherd.server.access.usage import UsageStore, usage_router
 from shepherd.server.agent.agent import Agent
 from shepherd.server.anthropic.routes import ANTHROPIC
@@ -44,6 +43,7 @@ from shepherd.server.operation.monitor import Monitor
 from shepherd.server.operation.traces import Traces
 from shepherd.server.pool.routes import pool_router
 from shepherd.server.raw.routes import COMPLETIONS, LLAMACPP
+from shepherd.server.record import HUNG_UP
 from shepherd.server.responses import ClientDisconnectedError, ErrorResponse
 from shepherd.server.seal import Seal
 from shepherd.server.settings import ServerContext, ServerSettings
@@ -177,10 +177,12 @@ def _meter(settings: ServerSettings) -> Meter:
     """
     if settings.postgres is not None:
         store = UsageStore(shared.usage_in(settings.postgres))
-        limits = SharedLimits(shared.limits_in(settings.postgres), store, shared.database_clock)
+        limits = shared.SharedLimits(
+            shared.limits_in(settings.postgres), store, shared.database_clock
+        )
     elif settings.usage_file is not None:
         store = UsageStore(settings.usage_file)
-        limits = SharedLimits(shared.open_limits(settings.usage_file), store, threads=1)
+        limits = shared.SharedLimits(shared.open_limits(settings.usage_file), store, threads=1)
     else:
         return Meter()
     store.delete_older(settings.usage_days)
@@ -245,7 +247,8 @@ def _handle_errors(api: FastAPI, context: ServerContext) -> None:
         return ErrorResponse(reported)
 
     async def forget(_request: Request, _error: Exception) -> Response:
-        return Response(status_code=499)
+        """The end of a request whose client has left; nobody gets it."""
+        return Response(status_code=HUNG_UP)
 
     for kind in (ApiError, ShepherdError, HTTPException, Exception):
         api.add_exception_handler(kind, answer)

@@ -147,6 +147,7 @@ def _shepherd_error(error: errors.ShepherdError) -> ApiError:
 
 def log_failure(error: BaseException, reported: ApiError) -> None:
     """Log a failure of the server; a defect with its traceback."""
+    # the errors of clients are no failures, and a busy server is none
     is_ours = reported.status in (500, 502) or reported.code == STORE_UNAVAILABLE
     if is_ours and isinstance(error, errors.ShepherdError):
         logger.error("A request failed: %s", error)

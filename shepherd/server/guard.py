@@ -255,7 +255,7 @@ class JsonCors(CORSMiddleware):
         if response.status_code < HTTPStatus.BAD_REQUEST:
             return response
         message = "This page may not send such a request; see server.cors_origins."
-        headers = {
+        headers = {  # all but those of Starlette's text
             name: value
             for name, value in response.headers.items()
             if name not in ("content-length", "content-type")

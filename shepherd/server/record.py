@@ -145,7 +145,7 @@ class CallOrigin(Struct, frozen=True):
 
 def current_origin() -> CallOrigin:
     """The origin of the call that runs in this task."""
-    record = _current.get() or RequestRecord("")
+    record = _current.get() or RequestRecord("")  # outside of requests all of it is empty
     return CallOrigin(record.id, record.path, record.owner, _calling.get())
 
 

@@ -139,6 +139,7 @@ def openapi_document(tools: Iterable[ToolSpec]) -> JsonObject:
         "openapi": "3.1.0",
         "info": {"title": "Shepherd's tools", "version": __version__},
         "servers": [{"url": PREFIX}],
+        # a tool called `execute` has no path: there is the route that runs all tools
         "paths": {
             f"/{tool.name}": {"post": _operation(tool)} for tool in tools if tool.name != _EXECUTE
         },

@@ -108,7 +108,7 @@ class Lifecycle(Struct):
             self.tell("reloading")
             try:
                 reloaded = await self.reload()
-            finally:
+            finally:  # also after an error, with the earlier settings
                 self.tell("ready")
         changed = ", ".join(reloaded.changed) or "nothing changed"
         logger.info("Reloaded the settings: %s", changed)

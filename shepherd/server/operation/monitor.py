@@ -40,7 +40,7 @@ class Monitor(Struct, frozen=True):
 
     def note_tokens(self, prompt: int, cached: int = 0, generated: int = 0) -> None:
         """Count tokens for the request that is being served."""
-        record = current_record() or RequestRecord("")
+        record = current_record() or RequestRecord("")  # outside of requests, one that nobody reads
         record.prompt_tokens += prompt
         record.cached_tokens += cached
         record.completion_tokens += generated

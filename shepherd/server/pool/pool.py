@@ -256,7 +256,7 @@ class ModelPool(Models):
         if slot is None:
             return ServedModel(entry.info, ModelState.UNLOADED, entry.size)
         info = entry.info
-        if slot.backend is not None:
+        if slot.backend is not None:  # under the names of the list, which clients send
             info = replace(slot.backend.info, id=info.id, owned_by=info.owned_by)
         expires = slot.expires
         if expires is not None:  # from the loop's time to a Unix time

@@ -75,7 +75,7 @@ class DrainingServer(uvicorn.Server):
         loading = asyncio.ensure_future(load())
         loading.add_done_callback(self._note_loaded)
         await self.serve(sockets)
-        await self.end_requests()
+        await self.end_requests()  # after a forced end, uvicorn leaves them running
         await end_tasks(loading)
         if not loading.cancelled():  # it was cancelled if a signal came while the model was loaded
             await loading
