@@ -42,44 +42,41 @@ ChangeOf = Callable[[ApprovalRequest], Awaitable[FileChange | None]]
 """The change of a file that a call would make, if it is that alone."""
 
 
-class EditorApprover:
+class EditorApprover(Struct):
     """Sends a request for permission with the change, and every rule that an answer would add.
 
     Only the choice of an option that was offered allows a call. `has_forms` tells whether the
     editor can show forms.
     """
 
-    def __init__(
-        self, client: Client, updates: SessionUpdates, change_of: ChangeOf, *, has_forms: bool
-    ) -> None:
-        self._client = client
-        self._updates = updates
-        self._change_of = change_of
-        self._has_forms = has_forms
+    client: Client
+    updates: SessionUpdates
+    change_of: ChangeOf
+    has_forms: bool
 
     async def ask(self, request: ApprovalRequest) -> Approval:
         """The user's answer; what is shown only for the question ends with it."""
-        was_visible = self._updates.shows(request.call)
+        was_visible = self.updates.shows(request.call)
         approval = await (self._fill(request) if request.fields else self._permit(request))
         if not was_visible:  # a call of a sub-agent, say: its own end is not shown
             is_denied = approval.choice is Choice.DENY
             result = f"Error: {approval.reason}" if is_denied else ALLOWED
-            self._updates.call_ended(request.call.id, result)
+            self.updates.call_ended(request.call.id, result)
         return approval
 
     async def _permit(self, request: ApprovalRequest) -> Approval:
         """The answer to a request without fields; denied if the editor can't ask."""
         question = await asyncio.to_thread(approval_question, request)
         options = _options(question)
-        change = await self._change_of(request) if request.preview else None
+        change = await self.change_of(request) if request.preview else None
         call = request.call
         described = schema.ToolCallUpdate(
-            tool_call_id=self._updates.call_key(call),
+            tool_call_id=self.updates.call_key(call),
             title=shown.call_title(call),
             kind=traits_of(call.name).kind,
             status="pending",
             content=_contents(question, change),
-            locations=shown.call_locations(call, self._updates.cwd) or None,
+            locations=shown.call_locations(call, self.updates.cwd) or None,
             raw_input=shown.raw_input(call),
         )
         try:
@@ -95,8 +92,8 @@ class EditorApprover:
 
         An id that was not offered, which an editor could invent, counts as none.
         """
-        answer = await self._client.request_permission(
-            session_id=self._updates.session_id, tool_call=described, options=options
+        answer = await self.client.request_permission(
+            session_id=self.updates.session_id, tool_call=described, options=options
         )
         if not isinstance(answer.outcome, schema.AllowedOutcome):
             return ""
@@ -110,13 +107,13 @@ class EditorApprover:
         """
         have_choices = all(request.choices) and len(request.choices) == len(request.fields)
         try:
-            if self._has_forms:
+            if self.has_forms:
                 return await self._fill_form(request)
             if have_choices:
                 return await self._ask_each_field(request)
         except _FAILURES:
             return Approval(Choice.DENY, reason=NOT_FILLED)
-        self._updates.notice(NO_FIELDS.format(cause=request.cause))
+        self.updates.notice(NO_FIELDS.format(cause=request.cause))
         return Approval(Choice.DENY, reason=NOT_FILLED)
 
     async def _fill_form(self, request: ApprovalRequest) -> Approval:
@@ -127,10 +124,10 @@ class EditorApprover:
             properties[f"field{number}"] = schema.ElicitationStringPropertySchema(
                 type="string", title=valid_text(label), enum=list(choices or ()) or None
             )
-        answer = await self._client.create_elicitation(
+        answer = await self.client.create_elicitation(
             message=valid_text(f"{request.cause}\n\n{request.preview}"),
             mode=schema.ElicitationFormSessionMode(
-                session_id=self._updates.session_id,
+                session_id=self.updates.session_id,
                 requested_schema=schema.ElicitationSchema(properties=properties),
             ),
         )
@@ -151,7 +148,7 @@ class EditorApprover:
             ]
             text = valid_text(f"{request.cause}\n\n{request.preview}\n\n{label}")
             described = schema.ToolCallUpdate(
-                tool_call_id=self._updates.call_key(request.call),
+                tool_call_id=self.updates.call_key(request.call),
                 title=shown.call_title(request.call),
                 status="pending",
                 content=[shown.text_content(text)],

@@ -100,9 +100,8 @@ def add_key(context: typer.Context, name: Name, options: KeyOptions) -> None:
 @apikey.command("list")
 def list_keys(context: typer.Context) -> None:
     """Name, beginning, age, scopes and end of all keys."""
-    now = datetime.now(UTC)
     keys = _keys(context).keys()
-    for line in table(keys, now, _last_uses(context)):
+    for line in table(keys, datetime.now(UTC), _last_uses(context)):
         typer.echo(line)
     if not keys:
         note("No keys yet; make one with `shepherd apikey add NAME`.")
@@ -158,12 +157,14 @@ def usage(
 
 
 def _checked_model(pattern: str) -> str:
+    """A value of `--model`, such as `qwen*`; raises UsageError."""
     if not re.fullmatch(MODEL_PATTERN, pattern):
         raise UsageError(f"--model {pattern!r}: a name or pattern without spaces is needed.")
     return pattern
 
 
 def _checked_note(note: str) -> str:
+    """The value of `--note`; raises UsageError for one that would not fit on a line of a list."""
     if len(note) > MAX_NOTE or not note.isprintable():
         raise UsageError(f"--note: use at most {MAX_NOTE} printable characters on one line.")
     return note
@@ -279,7 +280,7 @@ def _time(text: str, now: datetime) -> datetime:
     if _DURATION.fullmatch(text):
         return now + parse_duration(text)
     if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text, re.ASCII):
-        day = date.fromisoformat(text) + timedelta(days=1)
-        return datetime.combine(day, time(), UTC)
+        day_after = date.fromisoformat(text) + timedelta(days=1)
+        return datetime.combine(day_after, time(), UTC)  # the midnight at the end of the day
     parsed = datetime.fromisoformat(text)
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC)

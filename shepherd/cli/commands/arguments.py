@@ -36,7 +36,10 @@ class ValueCommand(TyperCommand):
     """A command whose last argument is a value, which may be a negative number."""
 
     def parse_args(self, ctx: Any, args: Sequence[str]) -> list[str]:
-        """Treat the first negative number, and everything after it, as arguments."""
+        """Treat the first negative number, and everything after it, as arguments.
+
+        The parser would take `-5` for an option.
+        """
         for place, argument in enumerate(args):
             if _NEGATIVE_NUMBER.fullmatch(argument) and "--" not in args:
                 args = [*args[:place], "--", *args[place:]]
@@ -107,7 +110,8 @@ class FieldOption(Struct, frozen=True):
     def annotation(self, field: FieldInfo) -> Any:
         """The parameter's type for Typer."""
         kind: Any = Path if self.is_path else bare_type(field)
-        # an option with a help of its own gets its default from the settings files
+        # an option with a help of its own gets its default from the settings files, and a switch
+        # shows both of its names
         default = "" if self.help or isinstance(field.default, bool) else str(field.default)
         option = typer.Option(
             *self.names.split(),

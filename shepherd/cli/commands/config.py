@@ -63,8 +63,8 @@ def unset(key: Key) -> None:
     key = first_name(key)
     path = Paths.from_env(os.environ).user_file
     was_set, problems = unset_value(path, key)
-    if not was_set:  # then the key may be mistyped
-        _setting_name(key)
+    if not was_set:
+        _setting_name(key)  # raises UsageError for a key that is mistyped
     _report(f"{key} is {'no longer' if was_set else 'not'} set in {path}.", problems)
 
 

@@ -139,7 +139,7 @@ def _directories(paths: Paths) -> Check:
 
 def _can_be_written(place: Path) -> bool:
     """Whether the directory can be written, or created if it does not exist."""
-    existing = next(p for p in (place, *place.parents) if p.exists())
+    existing = next(path for path in (place, *place.parents) if path.exists())
     return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
 
 
@@ -192,7 +192,7 @@ def _workers(config: Config, broken: State) -> Iterator[Check]:
     from shepherd.backends.llamacpp.rpc.workers import rpc_library
 
     try:
-        rpc_library()
+        rpc_library()  # raises an error if this build of llama.cpp has none
         addresses = parse_addresses(config.llamacpp.rpc_servers)
     except errors.ShepherdError as error:
         yield Check("rpc", broken, str(error))
@@ -222,7 +222,7 @@ def _database(config: Config, env: Mapping[str, str]) -> Iterator[Check]:
 def _model_file(config: Config) -> str:
     """The model in the settings; raises ModelLoadError if it can't be one."""
     name = config.model.name
-    if name.startswith(SCRIPT_PREFIX):
+    if name.startswith(SCRIPT_PREFIX):  # scripted answers, which need no model
         return name
     from shepherd.backends.llamacpp import locate_model
     from shepherd.backends.llamacpp.native.fitting import fit_model

@@ -170,6 +170,7 @@ def secret(
     place = "keyring" if keyring else "file"
     settings = server.definition.model_dump(exclude_defaults=True)
     settings["secrets"] = {**server.definition.secrets, variable: place}
+    # raises ConfigError for a wrong name, before the secret is asked for
     changed = make_server(name, settings, Origin.USER, store.path)
     server_secrets(paths).save(name, variable, read_key(f"{variable}: "), place)
     store.save(changed)

@@ -149,7 +149,7 @@ def boxed_program(service: "Service", root: Path) -> tuple[Program, Profile]:
         readable=tuple(places),
         network=True,
         read_only=not service.cache,
-        limits=Limits(memory=None, file_size=None, cpu_seconds=None),
+        limits=Limits(memory=None, file_size=None, cpu_seconds=None),  # models are large
     )
     argv = [sys.executable, "-m", module, service.to_json()]
     return Program(argv, root, environment), profile

@@ -83,6 +83,6 @@ def _as_text(message: messages.Message) -> str:
         return f"  {one_line(content, LINE_WIDTH)}"
     sign = "> " if message.role is messages.Role.USER and not message.is_hint else ""
     text = [f"\n{sign}{sanitize(content)}"] if content else []
-    calls = map(open_call, message.tool_calls)
+    calls = map(open_call, message.tool_calls)  # in place of calls through `use_tool`
     lines = (f"→ {call.name} {one_line(call.arguments_json, LINE_WIDTH)}" for call in calls)
     return "\n".join([*text, *lines])

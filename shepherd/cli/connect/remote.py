@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
-from msgspec import convert
+from msgspec import Struct, convert, field
 
 from shepherd import errors, events, messages
 from shepherd.cli.connect.client import RemoteUpdate, SharedSessionClient
@@ -195,16 +195,13 @@ class RemoteSession:
             self._questions.ask(data)
 
 
-class RemoteQuestions:
+class RemoteQuestions(Struct):
     """Asks `approver` and sends the answers; `notice` gets a sentence if one does not arrive."""
 
-    def __init__(
-        self, client: SharedSessionClient, approver: Approver, notice: Callable[[str], None]
-    ) -> None:
-        self._client = client
-        self._approver = approver
-        self._notice = notice
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+    client: SharedSessionClient
+    approver: Approver
+    notice: Callable[[str], None]
+    _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]])
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
@@ -231,14 +228,14 @@ class RemoteQuestions:
 
     async def _answer(self, question_id: str, data: messages.JsonObject) -> None:
         """Wait for the user's answer, and send it."""
-        approval = await self._approver.ask(approval_request(data))
+        approval = await self.approver.ask(approval_request(data))
         reason = approval.feedback
         if not reason and approval.reason != DENIED_BY_USER:  # that is what the server says itself
             reason = approval.reason
         try:
-            await self._client.decide(question_id, approval.choice.value, reason, approval.values)
+            await self.client.decide(question_id, approval.choice.value, reason, approval.values)
         except errors.ShepherdError as error:
-            self._notice(f"the answer did not reach the server: {error}")
+            self.notice(f"the answer did not reach the server: {error}")
 
 
 def approval_request(data: messages.JsonObject) -> ApprovalRequest:

@@ -44,7 +44,7 @@ class Replica:
         self._arguments = arguments
         self._name = name
         self.app: ServerApp | None = None  # once its models are open
-        self._parts = AsyncExitStack()
+        self._parts = AsyncExitStack()  # what `close` closes
         self._one_opens = asyncio.Lock()
 
     async def serve(self, request: ReplicaRequest) -> AsyncGenerator[list[Message]]:
@@ -89,10 +89,7 @@ class Replica:
         parts = await enter(server_parts(config, cwd, providers, read, insecure=insecure))
         self._parts.enter_context(logging_to_stderr(as_json=parts.settings.json_log))
         host = Host(traces=self._parts.enter_context(tracing()), stop_advice=STOP_ADVICE)
-        opening = models_service(
-            parts.open_models, parts.settings, parts.keys, parts.offer, parts.reload, host
-        )
-        return (await enter(opening)).app
+        return (await enter(models_service(*parts, host))).app
 
 
 async def run_app(app: ASGIApp, request: ReplicaRequest) -> AsyncGenerator[list[Message]]:

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -43,8 +44,8 @@ PARALLEL = Concurrency(4)
 """The number of parallel requests if the settings do not set it."""
 
 
-class ServerParts(Struct, frozen=True):
-    """All that `serve` needs."""
+class ServerParts(NamedTuple):
+    """The arguments of `serve`, in its order."""
 
     open_models: Callable[[], Awaitable[ModelPool]]
     settings: ServerSettings
@@ -67,7 +68,7 @@ async def serve_config(
     """
     async with server_parts(config, cwd, providers, read, insecure=insecure) as parts:
         with refusal_of_flags(config):
-            await serve(parts.open_models, parts.settings, parts.keys, parts.offer, parts.reload)
+            await serve(*parts)
     return 0
 
 
@@ -152,6 +153,7 @@ def server_settings(config: Config, *, insecure: bool) -> ServerSettings:
 
 
 def _is_set(config: Config, key: str) -> bool:
+    """Whether somebody has set it, in a file, a variable or an option."""
     return config.source(key).layer is not LayerName.DEFAULT
 
 
@@ -236,6 +238,7 @@ class Reloader(Struct):
         config = await asyncio.to_thread(self._read)
         new = server_settings(config, insecure=self.settings.insecure)
         if (tls is None) != (new.tls is None):
+            # the sockets speak TLS or not from the start
             raise ConfigError("server.tls_cert can't be added or removed without a restart.")
         if new.tls is not None:
             await asyncio.to_thread(ServerTls, new.tls)  # only checks it; raises ConfigError
@@ -247,7 +250,7 @@ class Reloader(Struct):
         for name, field in ServerSection.model_fields.items():
             if LIVE in field.metadata:
                 setattr(self.settings, name, getattr(new, name))
-        self.settings.max_tokens = new.max_tokens
+        self.settings.max_tokens = new.max_tokens  # of the section `model`, but live too
         self.config = config
         return Reloaded(
             [key for key in changed if _is_live(key)],

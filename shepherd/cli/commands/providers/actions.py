@@ -243,7 +243,8 @@ def _changed(provider: Provider, key: str, value: str, book: ProviderBook) -> Pr
 
     Raises UsageError.
     """
-    key = key if key.startswith(_HEADER) else key.replace("-", "_")
+    if not key.startswith(_HEADER):  # the name of a header keeps its hyphens
+        key = key.replace("-", "_")
     is_place = value in _PLACES or value.startswith(ENVIRONMENT)
     if key == KEY and not is_place:
         return _with_key(provider, value, book)
@@ -258,7 +259,7 @@ def _changed(provider: Provider, key: str, value: str, book: ProviderBook) -> Pr
 
 
 def _with_key(provider: Provider, secret: str, book: ProviderBook) -> Provider:
-    """The provider with the key `secret`, which is stored."""
+    """The provider with the key `secret`, which is stored where the old one is, else in a file."""
     place = provider.api_key if provider.api_key == "keyring" else "file"
     book.secrets.store(provider.name, secret, place)
     values = provider.model_dump(exclude_defaults=True)
@@ -286,6 +287,6 @@ def _parsed(key: str, value: str) -> object:
     if kind is bool:
         return parse_bool(value)
     try:
-        return _NUMBERS[kind](value.replace("_", ""))
+        return _NUMBERS[kind](value.replace("_", ""))  # `32_000`
     except (KeyError, ValueError):
         return value
