@@ -12,19 +12,13 @@ from typer.main import get_command, get_group
 from shepherd.cli.commands.arguments import PlainErrors, with_option_groups
 from shepherd.cli.launch import launch
 from shepherd.cli.option_groups import ConversationOptions, ModelOptions, RunOptions, ServerOptions
-from shepherd.cli.request import (
-    EXECUTE_ADVICE,
-    PROVIDER,
-    Launch,
-    SessionStart,
-    check_not_blank,
-    check_overrides,
-    parse_setting,
-)
+from shepherd.cli.request import PROVIDER, Launch, check_overrides
 from shepherd.cli.terminal.secrets import STDIN, read_key
 from shepherd.config.provider import make_provider
 from shepherd.config.provider_book import Ephemeral
+from shepherd.config.settings import first_name, parse_text
 from shepherd.conversation.model_choice import model_from_user, override_model
+from shepherd.conversation.session_start import SessionStart
 from shepherd.errors import ConfigError, UsageError
 
 
@@ -125,9 +119,9 @@ def _main(
     context.obj = overrides = _overrides(provider, model, conversation, server, run)
     context.meta[PROVIDER] = provider
     if context.invoked_subcommand is None:  # else they are for a command, which runs next
-        check_not_blank("--resume", conversation.resume, "`shepherd sessions list` shows the ids")
-        check_not_blank("--execute", conversation.execute, EXECUTE_ADVICE)
-        check_not_blank("--connect", conversation.connect, "write the server's URL behind it")
+        _check_not_blank("--resume", conversation.resume, "`shepherd sessions list` shows the ids")
+        _check_not_blank("--execute", conversation.execute, "write the question behind it")
+        _check_not_blank("--connect", conversation.connect, "write the server's URL behind it")
         request = Launch(
             overrides,
             conversation.execute,
@@ -190,14 +184,32 @@ def _overrides(
         **server.settings,
     }
     overrides = {key: value for key, value in values.items() if value is not None}
-    overrides |= map(parse_setting, run.settings or [])
+    overrides |= map(_parse_setting, run.settings or [])
     check_overrides(overrides)
     return overrides
+
+
+def _parse_setting(text: str) -> tuple[str, object]:
+    """The key and the value of `--set SECTION.KEY=VALUE`; raises UsageError."""
+    name, equals, value = text.partition("=")
+    key = first_name(name)
+    if not equals:
+        raise UsageError(f"--set {text}: write --set SECTION.KEY=VALUE")
+    try:
+        return key, parse_text(key, value)
+    except ConfigError as error:
+        raise UsageError(f"--set {text}: {error}") from error
 
 
 def _local_name(model: ModelOptions) -> str | None:
     """The value of `--model` as a setting: the absolute path if it is a path of a file."""
     return None if model.model is None else model_from_user(model.model, Path.cwd())
+
+
+def _check_not_blank(option: str, text: str | None, advice: str) -> None:
+    """Raise UsageError for an option that has an empty value."""
+    if text is not None and not text.strip():
+        raise UsageError(f"{option} is empty; {advice}.")
 
 
 def _check(request: Launch) -> None:

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from shepherd.cli.commands.output import warn
 from shepherd.config.layers import flag_layer
 from shepherd.config.load import load_config
-from shepherd.config.settings import Config, first_name, parse_text
+from shepherd.config.settings import Config
 from shepherd.conversation.session_start import SessionStart
 from shepherd.errors import ConfigError, UsageError
 
@@ -44,33 +44,12 @@ class Launch(Struct, frozen=True):
     acp: bool = False
 
 
-EXECUTE_ADVICE = "write the question behind it"
-
-
-def parse_setting(text: str) -> tuple[str, object]:
-    """The key and the value of `--set SECTION.KEY=VALUE`; raises UsageError."""
-    name, equals, value = text.partition("=")
-    key = first_name(name)
-    if not equals:
-        raise UsageError(f"--set {text}: write --set SECTION.KEY=VALUE")
-    try:
-        return key, parse_text(key, value)
-    except ConfigError as error:
-        raise UsageError(f"--set {text}: {error}") from error
-
-
 def check_overrides(overrides: Mapping[str, object]) -> None:
     """Raise UsageError for a wrong value of an option."""
     try:
         flag_layer(overrides)
     except ConfigError as error:
         raise UsageError(str(error)) from error
-
-
-def check_not_blank(option: str, text: str | None, advice: str) -> None:
-    """Raise UsageError for an option that has an empty value."""
-    if text is not None and not text.strip():
-        raise UsageError(f"{option} is empty; {advice}.")
 
 
 def load_settings(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]) -> Config:

@@ -8,15 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from shepherd.errors import InvalidRequestError, ToolError
-from shepherd.knowledge.files import (
-    Document,
-    KnowledgeFiles,
-    Location,
-    Named,
-    Project,
-    find_named,
-    split_front_matter,
-)
+from shepherd.knowledge import files
 
 INIT = "init"
 INIT_SUMMARY = "let the model write AGENTS.md for this directory"
@@ -44,7 +36,7 @@ def parse_line(text: str) -> tuple[str, str] | None:
     return (match["name"], (match["argument"] or "").strip()) if match else None
 
 
-def init_prompt(project: Project, argument: str) -> str:
+def init_prompt(project: files.Project, argument: str) -> str:
     """The prompt of `/init`; raises InvalidRequestError if it would replace a file unasked."""
     exists = os.path.lexists(project.cwd / INIT_FILE)
     if argument not in ("", IMPROVE):
@@ -63,7 +55,7 @@ _PLACE = re.compile(r"\\(?P<literal>\$(?:ARGUMENTS|[1-9]))\b|\$(?P<place>ARGUMEN
 """`$2` is a place of one digit; `$10` is none, and `\\$2` stands for the text `$2`."""
 
 
-class CustomCommand(Named, frozen=True, kw_only=True):
+class CustomCommand(files.Named, frozen=True, kw_only=True):
     """A command; `hint` names its arguments, and `place` is its file."""
 
     summary: str
@@ -91,15 +83,17 @@ class CustomCommand(Named, frozen=True, kw_only=True):
 
 
 def find_commands(
-    project: Project, files: KnowledgeFiles, warn: Callable[[str], None]
+    project: files.Project, reader: files.KnowledgeFiles, warn: Callable[[str], None]
 ) -> tuple[CustomCommand, ...]:
     """The commands by name; `warn` gets a sentence for each that can't be used."""
-    read = partial(_command, project, files)
-    commands = find_named(project, "commands", lambda path: path.suffix == ".md", read, warn)
+    read = partial(_command, project, reader)
+    commands = files.find_named(project, "commands", lambda path: path.suffix == ".md", read, warn)
     return tuple(sorted(commands, key=lambda command: command.name))
 
 
-def _command(project: Project, files: KnowledgeFiles, file: Location) -> CustomCommand:
+def _command(
+    project: files.Project, reader: files.KnowledgeFiles, file: files.Location
+) -> CustomCommand:
     """The command in a file; raises ToolError if it can't be used."""
     label, name = project.name(file.path), file.path.stem
     if not _NAME.fullmatch(name):
@@ -109,10 +103,10 @@ def _command(project: Project, files: KnowledgeFiles, file: Location) -> CustomC
         )
     if name == INIT:
         raise ToolError(f"{label} has the name of Shepherd's own /{INIT}")
-    read = files.read(file.path, file.root, MAX_COMMAND_BYTES, label)
+    read = reader.read(file.path, file.root, MAX_COMMAND_BYTES, label)
     if read.unread:
         raise ToolError(f"{label} has more than {MAX_COMMAND_BYTES:,} bytes")
-    document = split_front_matter(read.text)
+    document = files.split_front_matter(read.text)
     if not document.body:
         raise ToolError(f"{label} is empty")
     first_line = document.body.split("\n", 1)[0].lstrip("# ")
@@ -129,7 +123,7 @@ def _command(project: Project, files: KnowledgeFiles, file: Location) -> CustomC
     )
 
 
-def _default_hint(document: Document) -> str:
+def _default_hint(document: files.Document) -> str:
     """The arguments by the places in the text, such as `[1] [2]`; without any, one text."""
     places = {match["place"] for match in _PLACE.finditer(document.body) if match["place"]}
     if not places or "ARGUMENTS" in places:

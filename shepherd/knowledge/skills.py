@@ -10,14 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from shepherd import errors, validation
-from shepherd.knowledge.files import (
-    KnowledgeFiles,
-    Location,
-    Named,
-    Project,
-    find_named,
-    split_front_matter,
-)
+from shepherd.knowledge import files
 from shepherd.knowledge.instructions import USE_SKILL
 from shepherd.tasks import in_thread
 from shepherd.tools.access import Access
@@ -33,7 +26,7 @@ LISTED_CHARACTERS = 160
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
-class Skill(Named, frozen=True, kw_only=True):
+class Skill(files.Named, frozen=True, kw_only=True):
     """A skill; `place` is the folder of its files, and links may not lead out of `root`."""
 
     description: str
@@ -48,7 +41,7 @@ class Skill(Named, frozen=True, kw_only=True):
 
 
 def find_skills(
-    project: Project, files: KnowledgeFiles, warn: Callable[[str], None]
+    project: files.Project, reader: files.KnowledgeFiles, warn: Callable[[str], None]
 ) -> tuple[Skill, ...]:
     """The skills by name; `warn` gets a sentence for each that can't be used.
 
@@ -58,14 +51,14 @@ def find_skills(
     def is_skill(path: Path) -> bool:
         return os.path.lexists(path / SKILL_FILE)
 
-    return (*find_named(project, "skills", is_skill, partial(_skill, project, files), warn),)
+    return (*files.find_named(project, "skills", is_skill, partial(_skill, project, reader), warn),)
 
 
-def _skill(project: Project, files: KnowledgeFiles, folder: Location) -> Skill:
+def _skill(project: files.Project, reader: files.KnowledgeFiles, folder: files.Location) -> Skill:
     """The skill in a folder; raises ToolError if it can't be used."""
     path = folder.path / SKILL_FILE
     label = project.name(path)
-    document = split_front_matter(files.read(path, folder.root, MAX_SKILL_BYTES, label).text)
+    document = files.split_front_matter(reader.read(path, folder.root, MAX_SKILL_BYTES, label).text)
     name, description = document.line("name"), document.line("description")
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
         raise errors.ToolError(
@@ -117,9 +110,9 @@ class UseSkill(Tool[SkillArguments]):
     description = "Read a skill."
     arguments = SkillArguments
 
-    def __init__(self, skills: Sequence[Skill], files: KnowledgeFiles) -> None:
+    def __init__(self, skills: Sequence[Skill], reader: files.KnowledgeFiles) -> None:
         self._skills = {skill.name: skill for skill in skills}
-        self._files = files
+        self._reader = reader
 
     def accesses(self, arguments: SkillArguments, context: ToolContext) -> list[Access]:
         return []
@@ -142,24 +135,24 @@ class UseSkill(Tool[SkillArguments]):
         is_inside = Path(os.path.realpath(path)).is_relative_to(skill.place)
         if name and not is_inside:
             raise errors.ToolError(f"not a file of the skill {skill.name}: {name}")
-        text = self._files.read(path, skill.root, MAX_SKILL_BYTES, name or SKILL_FILE).text
+        text = self._reader.read(path, skill.root, MAX_SKILL_BYTES, name or SKILL_FILE).text
         if name:
             return text
         head = "" if skill.of_user else FROM_PROJECT
         others = ", ".join(_other_files(skill.place))
         folder = f"Folder: {skill.place}\n" + (f"Files: {others}\n" if others else "")
-        return f"{head}{folder}\n{split_front_matter(text).body}"
+        return f"{head}{folder}\n{files.split_front_matter(text).body}"
 
 
 def _other_files(folder: Path) -> list[str]:
     """The files of a skill by their paths in its folder, without hidden ones."""
     paths: list[Path] = []
-    for directory, subdirectories, files in os.walk(folder):
+    for directory, subdirectories, names in os.walk(folder):
         relative = Path(directory).relative_to(folder)
         is_deepest = len(relative.parts) >= MAX_DEPTH
         visible = [] if is_deepest else [n for n in subdirectories if not n.startswith(".")]
         subdirectories[:] = sorted(visible)  # `os.walk` goes on into these
-        paths += (relative / name for name in sorted(files) if not name.startswith("."))
+        paths += (relative / name for name in sorted(names) if not name.startswith("."))
         if len(paths) > MAX_LISTED:
             return [*map(str, paths[:MAX_LISTED]), "…"]
     return [str(path) for path in paths if path != Path(SKILL_FILE)]

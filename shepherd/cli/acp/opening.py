@@ -151,9 +151,18 @@ def list_page(
     if cursor and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
         raise invalid("The cursor is not one of session/list.")
     start = int(cursor or 0)
+    # one more than a page has shows whether another one follows
     page = list(islice(_summaries(store, cwd), start, start + PAGE + 1))
     return schema.ListSessionsResponse(
-        sessions=[_info(summary) for summary in page[:PAGE]],
+        sessions=[
+            schema.SessionInfo(
+                session_id=summary.id,
+                cwd=valid_text(summary.cwd),
+                title=valid_text(summary.title[:MAX_TITLE]) or None,
+                updated_at=summary.updated.isoformat(timespec="seconds"),
+            )
+            for summary in page[:PAGE]
+        ],
         next_cursor=str(start + PAGE) if len(page) > PAGE else None,
     )
 
@@ -170,15 +179,6 @@ def _summaries(store: SessionStore, cwd: str | None) -> Iterator[SessionSummary]
             continue
         if summary.messages:
             yield summary
-
-
-def _info(summary: SessionSummary) -> schema.SessionInfo:
-    return schema.SessionInfo(
-        session_id=summary.id,
-        cwd=valid_text(summary.cwd),
-        title=valid_text(summary.title[:MAX_TITLE]) or None,
-        updated_at=summary.updated.isoformat(timespec="seconds"),
-    )
 
 
 def replay(messages: Iterable[Message], updates: SessionUpdates) -> None:

@@ -39,7 +39,8 @@ async def serve_editor(
     if sys.stdin.isatty():
         sys.stderr.write(TERMINAL)
     source, target = take_streams()
-    _log_in_lines()
+    # editors show stderr to the user, and the package logs what it answers with an error
+    logging.basicConfig(handlers=[_LineHandler()], level=logging.WARNING)
     transport = LineTransport(read_lines(source), target)
     agent = EditorAgent(config, settings, SharedModels(providers), transport.post)
     try:
@@ -57,16 +58,11 @@ class _LineHandler(logging.Handler):
     """Writes a record as one line on stderr, without its traceback."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        error = record.exc_info[1] if record.exc_info else None
+        _, error, _ = record.exc_info or (None, None, None)
         reason = f": {error}" if error is not None else ""
         text = " ".join(sanitize(f"{record.getMessage()}{reason}").split())
         sys.stderr.write(f"shepherd: {text}\n")
         sys.stderr.flush()
-
-
-def _log_in_lines() -> None:
-    """Editors show stderr to the user, and the package logs what it answers with an error."""
-    logging.basicConfig(handlers=[_LineHandler()], level=logging.WARNING)
 
 
 FLUSH_SECONDS = 5.0

@@ -11,13 +11,8 @@ from shepherd import errors, events, messages
 from shepherd.cli.batch import protocol
 from shepherd.cli.batch.oneshot import Denials, exit_code, question_command
 from shepherd.cli.terminal.lines import read_lines
+from shepherd.conversation.commands import table
 from shepherd.conversation.commands.present import set_mode
-from shepherd.conversation.commands.table import (
-    OWN_COMMANDS,
-    ConversationCommand,
-    named_command,
-    output_of,
-)
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.own_commands import INTERRUPTED
 from shepherd.tasks import end_tasks
@@ -122,13 +117,13 @@ class _Answers:
     async def _named_command(self, text: str) -> None:
         """Run the command of a line such as `/compact`; an unknown one gets an `error` object."""
         try:
-            command, argument = named_command(text)
+            command, argument = table.named_command(text)
         except errors.ShepherdError as error:
             self._writer.error(type(error).__name__, str(error))
         else:
             await self.command(command, argument)
 
-    async def command(self, command: ConversationCommand, argument: str) -> bool:
+    async def command(self, command: table.ConversationCommand, argument: str) -> bool:
         """Run a command; False after an `error` object if it can't be done."""
         try:
             output = await self._output(command, argument)
@@ -138,10 +133,10 @@ class _Answers:
         self._writer.write({"type": "command_result", "command": command.name, "content": output})
         return True
 
-    async def _output(self, command: ConversationCommand, argument: str) -> str:
+    async def _output(self, command: table.ConversationCommand, argument: str) -> str:
         """The output of a command; `interrupt` ends one of the user's own."""
-        work = asyncio.ensure_future(output_of(command, self._conversation, argument))
-        if command.name not in OWN_COMMANDS:
+        work = asyncio.ensure_future(table.output_of(command, self._conversation, argument))
+        if command.name not in table.OWN_COMMANDS:
             return await work
         self._own_command = work
         try:

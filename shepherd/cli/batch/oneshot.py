@@ -14,13 +14,7 @@ from shepherd import errors, events, messages, validation
 from shepherd.cli.approval.plain_question import choose_approver
 from shepherd.cli.terminal.sanitize import one_line, sanitize, sanitize_chunk
 from shepherd.config.section import ApproveMode
-from shepherd.conversation.commands.table import (
-    COMMANDS,
-    TERMINAL_COMMANDS,
-    ConversationCommand,
-    find_command,
-    output_of,
-)
+from shepherd.conversation.commands import table
 from shepherd.conversation.conversation import Conversation
 from shepherd.knowledge.commands import parse_line
 from shepherd.tools.permissions.approval import Approval, Choice
@@ -240,11 +234,11 @@ async def run_oneshot(conversation: Conversation, prompt: str | messages.Message
 
 
 async def print_command(
-    conversation: Conversation, command: ConversationCommand, argument: str
+    conversation: Conversation, command: table.ConversationCommand, argument: str
 ) -> int:
     """Print the output of a command and return the exit code; raises ShepherdError."""
     conversation.notices.listen(PlainOutput(live=False).note)
-    print_text(await output_of(command, conversation, argument))
+    print_text(await table.output_of(command, conversation, argument))
     return 0
 
 
@@ -268,24 +262,24 @@ MAX_NAME = 40
 
 def question_command(
     conversation: Conversation, question: str
-) -> tuple[ConversationCommand, str] | None:
+) -> tuple[table.ConversationCommand, str] | None:
     """The command that a question calls, and its argument; None for a message to the model.
 
     Raises UsageError for a command that needs the terminal, and for an unknown one. Custom
     commands, prompts of MCP servers, and paths such as `/etc` are messages.
     """
-    call, line = find_command(question), parse_line(question)
+    call, line = table.find_command(question), parse_line(question)
     if call is not None or line is None:  # a command, or a line that does not begin with /NAME
         return call
     called_name, _ = line
     if _is_message(conversation, question, called_name):
         return None
     name = one_line(called_name, MAX_NAME)
-    if called_name in TERMINAL_COMMANDS:
-        other = TERMINAL_COMMANDS[called_name]
+    if called_name in table.TERMINAL_COMMANDS:
+        other = table.TERMINAL_COMMANDS[called_name]
         advice = f"use `{other}` instead" if other else "start `shepherd` and type it there"
         raise errors.UsageError(f"/{name} works only in the interactive terminal; {advice}.")
-    names = [*COMMANDS, *(str(c["name"]) for c in conversation.knowledge.command_list())]
+    names = [*table.COMMANDS, *(str(c["name"]) for c in conversation.knowledge.command_list())]
     similar = validation.nearest(called_name, names, cutoff=0.5)
     advice = f"did you mean /{similar}?" if similar else f"there are /{', /'.join(names)}."
     raise errors.UsageError(f"There is no command /{name}; {advice}")

@@ -1,6 +1,7 @@
 """The interactive terminal on a shared conversation."""
 
 import asyncio
+import os
 from functools import partial
 from pathlib import Path
 
@@ -36,12 +37,11 @@ class _RemoteTerminal(Frontend):
 
     place = " here"
 
-    def __init__(
-        self, client: SharedSessionClient, config: Config, cwd: Path, paths: Paths
-    ) -> None:
+    def __init__(self, client: SharedSessionClient, config: Config, cwd: Path) -> None:
         self._client = client
         self._cwd = cwd
         self._status = Status(directory=client.url.partition("://")[2])
+        paths = Paths.from_env(os.environ)
         loop = self._loop = TerminalLoop(config.terminal, paths, cwd, self._status, self)
         self._surface, self._renderer = loop.surface, loop.renderer
         self._approver = TerminalApprover(loop.surface, loop.renderer)
@@ -59,10 +59,8 @@ class RemoteRepl(_RemoteTerminal, Viewer):
 
     can_steer = True
 
-    def __init__(
-        self, client: SharedSessionClient, config: Config, cwd: Path, paths: Paths
-    ) -> None:
-        super().__init__(client, config, cwd, paths)
+    def __init__(self, client: SharedSessionClient, config: Config, cwd: Path) -> None:
+        super().__init__(client, config, cwd)
         self._remote = RemoteSession(client, self, self._approver)
         self._loop.table.extend(RemoteCommands(client, self._loop).commands())
 
@@ -161,9 +159,8 @@ class RemoteCommands(Struct, frozen=True):
     def commands(self) -> list[Command[str]]:
         """All of them."""
         own = {"clear": self._clear, "context": self._context, "skills": self._skills}
-        commands = basic_commands(
-            self.loop.table, self.loop.leave, "leave; the conversation goes on"
-        )
+        loop = self.loop
+        commands = basic_commands(loop.table, loop.leave, "leave; the conversation goes on")
         commands += [
             Command("queue", "", "what runs and what waits at the server", self._queue),
             Command("cancel", "[ID]", "stop what runs, or the request ID", self._cancel),
@@ -228,10 +225,8 @@ LOST_ANSWERS = "the connection was lost for a while"
 class ApprovalDesk(_RemoteTerminal):
     """A terminal that shows each open question of a server's agent, and sends the answers."""
 
-    def __init__(
-        self, client: SharedSessionClient, config: Config, cwd: Path, paths: Paths
-    ) -> None:
-        super().__init__(client, config, cwd, paths)
+    def __init__(self, client: SharedSessionClient, config: Config, cwd: Path) -> None:
+        super().__init__(client, config, cwd)
         self._questions = RemoteQuestions(client, self._approver, self.notice)
         loop = self._loop
         loop.table.extend(basic_commands(loop.table, loop.leave, "leave", [Note(NO_PROMPTS)]))

@@ -13,7 +13,6 @@ from shepherd.cli.connect.client import NoSessionError, SharedSessionClient
 from shepherd.cli.connect.remote import RemoteSession, Viewer
 from shepherd.cli.request import Launch
 from shepherd.cli.terminal import attachments, secrets
-from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
 from shepherd.conversation.commands.table import find_command
 from shepherd.images import Image
@@ -75,16 +74,15 @@ async def run_connected(config: Config, cwd: Path, request: Launch) -> int:
 
 async def _terminal(client: SharedSessionClient, config: Config, cwd: Path) -> int:
     """The terminal on a shared session, or on the questions of a server's agent."""
-    paths = Paths.from_env(os.environ)
     try:
         await client.session()
     except (NoSessionError, errors.AccessError) as error:  # the key may be one for approvals alone
         from shepherd.cli.connect.repl import ApprovalDesk
 
         try:
-            return await ApprovalDesk(client, config, cwd, paths).run()
+            return await ApprovalDesk(client, config, cwd).run()
         except NoSessionError:  # neither of both: the first refusal tells more
             raise error from None
     from shepherd.cli.connect.repl import RemoteRepl
 
-    return await RemoteRepl(client, config, cwd, paths).run()
+    return await RemoteRepl(client, config, cwd).run()

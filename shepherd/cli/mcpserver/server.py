@@ -188,29 +188,24 @@ class OpenRequests(Struct):
                 await asyncio.wait_for(self.all_answered.wait(), ANSWER_SECONDS)
 
     def _note_answer(self, id: object) -> None:
+        """Note that a request has its answer; ids are kept as JSON, because 1 is not "1"."""
         self.ids.discard(json.dumps(id))
         if not self.ids:
             self.all_answered.set()
 
 
-class Lines(Struct, frozen=True, eq=False):
-    """The client's messages; at their end it waits for the answers to open requests."""
+async def _messages(
+    lines: asyncio.Queue[bytes | None], requests: OpenRequests
+) -> AsyncGenerator[str]:
+    """The client's messages; at their end it waits for the answers to open requests.
 
-    lines: asyncio.Queue[bytes | None]
-    requests: OpenRequests
-
-    def __aiter__(self) -> "Lines":
-        return self
-
-    async def __anext__(self) -> str:
-        """The next message; at the end of stdin the SDK would drop the answers under way."""
-        data = await self.lines.get()
-        if data is None:
-            await self.requests.answered()
-            raise StopAsyncIteration
+    The SDK drops the answers under way when its input ends.
+    """
+    while (data := await lines.get()) is not None:
         line = data.decode("utf-8", "replace")
-        self.requests.received(line)
-        return line
+        requests.received(line)
+        yield line
+    await requests.answered()
 
 
 class Wire:
@@ -240,7 +235,7 @@ async def protocol_streams() -> AsyncGenerator[tuple[Any, Any]]:
     source, target = take_streams()
     requests = OpenRequests()
     with os.fdopen(target, "w", encoding="utf-8") as file:
-        lines: Any = Lines(read_lines(source, MAX_MESSAGE_BYTES), requests)
+        lines: Any = _messages(read_lines(source, MAX_MESSAGE_BYTES), requests)
         wire: Any = Wire(file, requests)
         async with stdio_server(lines, wire) as streams:
             yield streams

@@ -108,18 +108,15 @@ async def run_test(provider: Provider, book: ProviderBook, say: Callable[[str], 
     if provider.is_local:
         return await _test_local(provider, book, say)
     if len(provider.urls) > 1:
-        codes = [await _test_upstream(provider.at(url), book, say) for url in provider.urls]
-        return max(codes)
+        worst = 0
+        for url in provider.urls:
+            try:
+                worst = max(worst, await _test_server(provider.at(url), book, say))
+            except BackendError as error:  # the other servers are still tested
+                say(str(error))
+                worst = 1
+        return worst
     return await _test_server(provider, book, say)
-
-
-async def _test_upstream(provider: Provider, book: ProviderBook, say: Callable[[str], None]) -> int:
-    """One of several servers: its failure does not end the test of the others."""
-    try:
-        return await _test_server(provider, book, say)
-    except BackendError as error:
-        say(str(error))
-        return 1
 
 
 async def _test_server(provider: Provider, book: ProviderBook, say: Callable[[str], None]) -> int:
