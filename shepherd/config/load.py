@@ -9,16 +9,8 @@ from typing import cast
 from pydantic import BaseModel, ValidationError
 
 from shepherd import errors, sampling
+from shepherd.config import layers
 from shepherd.config.files import line_of
-from shepherd.config.layers import (
-    Layer,
-    describe,
-    environment_layer,
-    flag_layer,
-    forced_layer,
-    nested,
-    read_file_layer,
-)
 from shepherd.config.paths import Paths, project_file
 from shepherd.config.sections import PermissionRule
 from shepherd.config.settings import Config, LayerName, Provenance, Source, section_class
@@ -35,40 +27,41 @@ def load_config(
     Raises ConfigError with the file and line, the variable or the flag of each error.
     """
     paths = Paths.from_env(env)
-    defaults = Layer(LayerName.DEFAULT, {"llamacpp.models_dir": str(paths.models)})
-    user = read_file_layer(LayerName.USER, paths.user_file)
+    defaults = layers.Layer(LayerName.DEFAULT, {"llamacpp.models_dir": str(paths.models)})
+    user = layers.read_file_layer(LayerName.USER, paths.user_file)
     project, warnings = _project_layer(cwd, defaults.values | user.values)
     # a project's rules do not replace the user's: they count beside them if they are stricter
     rules = cast(list[dict[str, object]], project.values.pop(RULES, []))
     project.sources.pop(RULES, None)
-    layers = [
-        *(defaults, user, project),
-        *(environment_layer(env), flag_layer(overrides or {}), forced_layer(env)),
-    ]  # later ones win
-    sources = {key: source for layer in layers for key, source in layer.sources.items()}
+    environment, flags = layers.environment_layer(env), layers.flag_layer(overrides or {})
+    in_order = [defaults, user, project, environment, flags, layers.forced_layer(env)]
+    # later ones win
+    sources = {key: source for layer in in_order for key, source in layer.sources.items()}
     provenance = Provenance(
         sources, tuple(PermissionRule.model_validate(rule) for rule in rules), warnings
     )
-    return _merged(layers, provenance)
+    return _merged(in_order, provenance)
 
 
-def _project_layer(cwd: Path, below: Mapping[str, object]) -> tuple[Layer, tuple[str, ...]]:
+def _project_layer(cwd: Path, below: Mapping[str, object]) -> tuple[layers.Layer, tuple[str, ...]]:
     """What a project's file may set, and warnings of the rest; `below` are the user's values."""
     path = project_file(cwd)
     if path is None:
-        return Layer(LayerName.PROJECT), ()
-    return admit(read_file_layer(LayerName.PROJECT, path), below)
+        return layers.Layer(LayerName.PROJECT), ()
+    return admit(layers.read_file_layer(LayerName.PROJECT, path), below)
 
 
-def _merged(layers: Sequence[Layer], provenance: Provenance) -> Config:
+def _merged(in_order: Sequence[layers.Layer], provenance: Provenance) -> Config:
     """The settings of all layers; raises ConfigError for values that exclude each other."""
-    values = {key: value for layer in layers for key, value in layer.values.items()}
+    values = {key: value for layer in in_order for key, value in layer.values.items()}
     try:
-        return Config.model_validate(nested(values), context=provenance)
+        return Config.model_validate(layers.nested(values), context=provenance)
     except ValidationError as error:
         # each layer is valid alone, so these are conflicts between the values of a section
         problems = error.errors(include_url=False)
-        lines = [_places(str(p["loc"][0]), provenance.sources) + describe(p) for p in problems]
+        lines = [
+            _places(str(p["loc"][0]), provenance.sources) + layers.describe(p) for p in problems
+        ]
         raise errors.ConfigError("\n".join(lines)) from error
 
 

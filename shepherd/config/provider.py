@@ -54,7 +54,7 @@ def is_known_type(type: str) -> bool:
 
 def plugin_types() -> list[str]:
     """The types of providers that plugins add; plugins are not loaded."""
-    return [p.name for p in installed_plugins() if p.group is Group.BACKENDS]
+    return [plugin.name for plugin in installed_plugins() if plugin.group is Group.BACKENDS]
 
 
 Dialect = Literal["", "strict", "extended"]

@@ -3,35 +3,45 @@
 from __future__ import annotations
 
 import json
-import math
 import re
-from typing import Annotated, TypeAlias, cast
+from typing import Annotated, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import (
+    AfterValidator,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from shepherd import durations, validation
 from shepherd.config.section import LIVE, AuthMode, LogFormat, Section, ShowToolCalls
 
-AliasTargets: TypeAlias = str | list[str] | dict[str, float]
-"""One model, models in the order in which they are tried, or models with weights."""
-
 PASSWORD_PLACE = r"(|file|keyring|env:[A-Za-z_][A-Za-z0-9_]*)"
 MAX_TARGETS = 20
-_MAX_NAME = 200
+_TARGETS = Field(min_length=1, max_length=MAX_TARGETS)
+
+ModelName: TypeAlias = Annotated[str, Field(max_length=200, pattern=r"\S")]
+AliasTargets: TypeAlias = (
+    ModelName
+    | Annotated[list[ModelName], _TARGETS]
+    | Annotated[dict[ModelName, Annotated[float, Field(gt=0)]], _TARGETS]
+)
+"""One model, models in the order in which they are tried, or models with weights."""
 
 
-def _check_aliases(aliases: object) -> object:
-    """Raise ValueError for a wrong alias, in fewer words than pydantic has for a union."""
-    if not isinstance(aliases, dict):
-        return aliases
-    table = cast(dict[object, object], aliases)
-    for name, targets in table.items():
-        if not (_is_name(name) and _are_targets(targets)):
-            raise ValueError(
-                f"{json.dumps(name, default=str)} must be a model, a list of up to "
-                f"{MAX_TARGETS} models, or a table of models with weights above 0"
-            )
-    return table
+def _check_aliases(aliases: object, check: ValidatorFunctionWrapHandler) -> object:
+    """The checked aliases; raises ValueError, in fewer words than pydantic has for a union."""
+    try:
+        return check(aliases)
+    except ValidationError as error:
+        place = error.errors()[0]["loc"]
+        if not place:  # it is no table
+            raise
+        raise ValueError(
+            f"{json.dumps(place[0])} must be a model, a list of up to {MAX_TARGETS} models, or a "
+            "table of models with weights above 0"
+        ) from error
 
 
 def _check_database(url: str) -> str:
@@ -165,7 +175,7 @@ class ServerSection(DoorSettings):
     """Origins of web pages that may call the server; `*`: all, `localhost`: pages of this machine,
     on any port."""
 
-    aliases: Annotated[dict[str, AliasTargets], BeforeValidator(_check_aliases), LIVE] = {}
+    aliases: Annotated[dict[ModelName, AliasTargets], WrapValidator(_check_aliases), LIVE] = {}
     """Other names for models: a model, a list of models of which the next one answers if one fails,
     or a table of models with weights."""
 
@@ -186,25 +196,3 @@ class ServerSection(DoorSettings):
         """The URL of the server on a port, without a path; an IPv6 address is in brackets."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if encrypted else 'http'}://{host}:{port}"
-
-
-def _are_targets(value: object) -> bool:
-    """Whether a value names models as `AliasTargets` does."""
-    if isinstance(value, dict):
-        weights = cast(dict[object, object], value)
-        return _are_names([*weights]) and all(map(_is_weight, weights.values()))
-    return _are_names(cast(list[object], value) if isinstance(value, list) else [value])
-
-
-def _are_names(values: list[object]) -> bool:
-    return 1 <= len(values) <= MAX_TARGETS and all(map(_is_name, values))
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip()) and len(value) <= _MAX_NAME
-
-
-def _is_weight(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):  # True is an int
-        return False
-    return 0 < value < math.inf

@@ -271,11 +271,7 @@ class AnthropicErrors(JsonErrors):
         reported: JsonObject = {"type": _TYPES.get(status, usual_type), "message": _message(error)}
         if error.code is not None:
             reported["details"] = {"error_code": error.code}
-        return {
-            "type": "error",
-            "error": reported,
-            "request_id": error.request_id or None,
-        }
+        return {"type": "error", "error": reported, "request_id": error.request_id or None}
 
     def reply(self, error: errors.ApiError) -> errors.ErrorReply:
         return errors.ErrorReply(_status(error), self.body(error), error.headers)

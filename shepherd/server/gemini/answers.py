@@ -143,10 +143,7 @@ def _usage(generations: Sequence[Generation]) -> messages.JsonObject:
 def _logprobs(tokens: Sequence[sampling.TokenLogprob]) -> messages.JsonObject:
     """The chosen tokens, and at each place the likeliest ones."""
     likeliest = [{"candidates": [_token(likely) for likely in token.top]} for token in tokens]
-    return {
-        "chosenCandidates": [_token(token) for token in tokens],
-        "topCandidates": likeliest,
-    }
+    return {"chosenCandidates": [_token(token) for token in tokens], "topCandidates": likeliest}
 
 
 def _token(token: sampling.TokenProbability) -> messages.JsonObject:

@@ -1,7 +1,6 @@
 """A generation in the shapes of the Ollama API."""
 
 import time
-from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,27 +23,23 @@ def now() -> str:
 class OllamaAnswer(serving.Answer):
     """One answer, as an object or as lines; `thinking`: whether it includes the reasoning.
 
-    `started` is the time of the request on the performance counter. `evicted` are the messages that
-    left because the conversation did not fit.
+    `is_chat`: the text is in a message, as in answers of `/api/chat`. `started` is the time of the
+    request on the performance counter. `evicted` are the messages that left because the
+    conversation did not fit.
     """
 
     model: str
+    is_chat: bool
     thinking: bool = False
     started: float = field(default_factory=time.perf_counter)
     evicted: list[messages.Message] = field(default_factory=list[messages.Message])
-
-    @abstractmethod
-    def body(
-        self, text: str = "", thinking: str = "", calls: Sequence[messages.ToolCall] = ()
-    ) -> messages.JsonObject:
-        """The part of an object that holds what the model wrote."""
 
     def whole(self, generations: Sequence[Generation]) -> messages.JsonObject:
         """The whole answer."""
         (generation,) = generations
         message = generation.message
         thinking = message.reasoning if self.thinking else ""
-        answer = self._part(self.body(message.content, thinking, message.tool_calls))
+        answer = self._part(message.content, thinking, message.tool_calls)
         if generation.logprobs is not None:
             answer["logprobs"] = token_logprobs(generation.logprobs)
         return answer | self._end(generation)
@@ -52,26 +47,38 @@ class OllamaAnswer(serving.Answer):
     def add(self, piece: ChoicePiece) -> Iterator[str]:
         """The line of a text, none if the answer leaves it out."""
         if not piece.is_reasoning:
-            part = self._part(self.body(piece.text))
+            part = self._part(piece.text)
             if piece.logprobs:
                 part["logprobs"] = token_logprobs(piece.logprobs)
             yield line(part)
         elif self.thinking:
-            yield line(self._part(self.body(thinking=piece.text)))
+            yield line(self._part(thinking=piece.text))
 
     def end(self, choice: int, generation: Generation) -> Iterator[str]:
         """The calls, then the end with the measures."""
         if generation.message.tool_calls:
-            yield line(self._part(self.body(calls=generation.message.tool_calls)))
-        yield line(self._part(self.body()) | self._end(generation))
+            yield line(self._part(calls=generation.message.tool_calls))
+        yield line(self._part() | self._end(generation))
 
     def without_text(self, reason: str) -> messages.JsonObject:
         """The answer to a request without a prompt: nothing was generated."""
-        return self._part(self.body()) | {"done": True, "done_reason": reason}
+        return self._part() | {"done": True, "done_reason": reason}
 
-    def _part(self, body: messages.JsonObject) -> messages.JsonObject:
-        """An object with a part of the answer, after which more comes."""
-        return {"model": self.model, "created_at": now(), **body, "done": False}
+    def _part(
+        self, text: str = "", thinking: str = "", calls: Sequence[messages.ToolCall] = ()
+    ) -> messages.JsonObject:
+        """An object with a part of the answer, after which more comes.
+
+        Where there is no reasoning or no call, their fields are missing, as in Ollama's answers.
+        """
+        written: messages.JsonObject = {"content" if self.is_chat else "response": text}
+        if thinking:
+            written["thinking"] = thinking
+        if self.is_chat:
+            if calls:
+                written["tool_calls"] = [_call(index, call) for index, call in enumerate(calls)]
+            written = {"message": {"role": "assistant", **written}}
+        return {"model": self.model, "created_at": now(), **written, "done": False}
 
     def _end(self, generation: Generation) -> messages.JsonObject:
         """Why it ended, and its measures; durations are in nanoseconds."""
@@ -90,30 +97,6 @@ class OllamaAnswer(serving.Answer):
             "eval_count": stats.completion_tokens,
             "eval_duration": nanoseconds(stats.decode_seconds),
         }
-
-
-class ChatAnswer(OllamaAnswer):
-    """The answer of `/api/chat`."""
-
-    def body(
-        self, text: str = "", thinking: str = "", calls: Sequence[messages.ToolCall] = ()
-    ) -> messages.JsonObject:
-        """The message; one without reasoning or calls lacks their fields, as Ollama's does."""
-        message: messages.JsonObject = {"role": "assistant", "content": text}
-        if thinking:
-            message["thinking"] = thinking
-        if calls:
-            message["tool_calls"] = [_call(index, call) for index, call in enumerate(calls)]
-        return {"message": message}
-
-
-class GenerateAnswer(OllamaAnswer):
-    """The answer of `/api/generate`."""
-
-    def body(
-        self, text: str = "", thinking: str = "", calls: Sequence[messages.ToolCall] = ()
-    ) -> messages.JsonObject:
-        return {"response": text} | ({"thinking": thinking} if thinking else {})
 
 
 def _call(index: int, call: messages.ToolCall) -> messages.JsonObject:

@@ -48,7 +48,7 @@ def chat_router(context: ServerContext) -> APIRouter:
         """
         started = time.perf_counter()
         if not body.messages:
-            return await _load(context, body, answers.ChatAnswer(body.model))
+            return await _load(context, body, answers.OllamaAnswer(body.model, is_chat=True))
         model = await serving.lease(
             requests.plain_name(body.model, context.models), body.keep_alive
         )
@@ -67,7 +67,7 @@ def chat_router(context: ServerContext) -> APIRouter:
         """Answer a prompt, in lines of JSON unless `stream` is false."""
         started = time.perf_counter()
         if not (body.prompt or body.images or body.suffix):
-            return await _load(context, body, answers.GenerateAnswer(body.model))
+            return await _load(context, body, answers.OllamaAnswer(body.model, is_chat=False))
         model = await serving.lease(
             requests.plain_name(body.model, context.models), body.keep_alive
         )
@@ -158,7 +158,9 @@ def _chat_exchange(
 ) -> Exchange:
     """The exchange of a chat request; raises ApiError."""
     session = requests.chat_session(body, model, thinking=settings.thinking)
-    answer = answers.ChatAnswer(body.model, session.thinking, started)
+    answer = answers.OllamaAnswer(
+        body.model, is_chat=True, thinking=session.thinking, started=started
+    )
     return Exchange(
         session,
         answer,
@@ -172,7 +174,9 @@ def _generate_exchange(
 ) -> Exchange:
     """The exchange of a generate request; raises ApiError."""
     session = requests.generate_session(body, model, thinking=settings.thinking)
-    answer = answers.GenerateAnswer(body.model, session.thinking, started)
+    answer = answers.OllamaAnswer(
+        body.model, is_chat=False, thinking=session.thinking, started=started
+    )
     return Exchange(session, answer, max_tokens=body.token_limit(settings.max_tokens))
 
 

@@ -14,15 +14,8 @@ from pydantic import (
 
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.body import RequestModel
-from shepherd.server.wire import fields, sampling
+from shepherd.server.wire import fields, sampling, tools
 from shepherd.server.wire.content import Content, content_of
-from shepherd.server.wire.tools import (
-    CUSTOM_INPUT,
-    CustomFormat,
-    CustomTool,
-    WireFunction,
-    WireFunctionCall,
-)
 
 
 def _token_limit(value: int | None) -> int | None:
@@ -47,7 +40,7 @@ class WireToolCall(RequestModel):
     """A call in the history: of a function or of a custom tool."""
 
     id: str | None = None
-    function: WireFunctionCall | None = None
+    function: tools.WireFunctionCall | None = None
     custom: WireCustomCall | None = None
 
     @model_validator(mode="after")
@@ -60,10 +53,10 @@ class WireToolCall(RequestModel):
         """The call, with `default_id` if it has no id; raises ValueError unless it has one kind."""
         call_id = self.id or default_id
         match self.function, self.custom:
-            case WireFunctionCall(name=name, arguments=arguments), None:
+            case tools.WireFunctionCall(name=name, arguments=arguments), None:
                 return ToolCall(call_id, name, arguments)
             case None, WireCustomCall(name=name, input=text):
-                return ToolCall(call_id, name, {CUSTOM_INPUT: text})
+                return ToolCall(call_id, name, {tools.CUSTOM_INPUT: text})
             case _:
                 raise ValueError("a call needs either 'function' or 'custom'")
 
@@ -77,17 +70,17 @@ def _flat_format(value: object) -> object:
     return {**sent, **cast(JsonObject, grammar)}
 
 
-class WireCustom(CustomTool):
+class WireCustom(tools.CustomTool):
     """A custom tool on offer, whose input is text."""
 
-    format: Annotated[CustomFormat | None, BeforeValidator(_flat_format)] = None
+    format: Annotated[tools.CustomFormat | None, BeforeValidator(_flat_format)] = None
 
 
 class WireTool(RequestModel):
     """A tool on offer; the fields of a function or custom tool may also stand beside the type."""
 
     type: Literal["function", "custom"] = "function"
-    function: WireFunction | None = None
+    function: tools.WireFunction | None = None
     custom: WireCustom | None = None
 
     @model_validator(mode="before")
@@ -107,7 +100,7 @@ class WireTool(RequestModel):
         return self
 
     @property
-    def tool(self) -> WireFunction | WireCustom:
+    def tool(self) -> tools.WireFunction | WireCustom:
         """The function or custom tool, as `type` says; raises ValueError if it is missing."""
         tool = self.custom if self.type == "custom" else self.function
         if tool is None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from enum import Enum
 from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct, field
@@ -26,7 +25,7 @@ Seal: TypeAlias = Callable[[messages.JsonObject], str]
 """Signs the content of a reasoning item, for the client to send back."""
 
 
-class _ViewNames(NamedTuple):
+class ReasoningView(NamedTuple):
     """How reasoning is named where the client sees it: in its item, in events, and in parts."""
 
     field: str
@@ -35,14 +34,10 @@ class _ViewNames(NamedTuple):
     part_type: str
 
 
-class ReasoningView(Enum):
-    """How the client sees the reasoning: as a summary, as it is, or only signed."""
-
-    SUMMARY = _ViewNames(
-        "summary", "reasoning_summary_part", "reasoning_summary_text", "summary_text"
-    )
-    TEXT = _ViewNames("content", "content_part", "reasoning_text", "reasoning_text")
-    HIDDEN = None
+REASONING_SUMMARY = ReasoningView(
+    "summary", "reasoning_summary_part", "reasoning_summary_text", "summary_text"
+)
+PLAIN_REASONING = ReasoningView("content", "content_part", "reasoning_text", "reasoning_text")
 
 
 class OpenMessage:
@@ -88,13 +83,13 @@ class OpenMessage:
 class OpenReasoning:
     """Reasoning, in the form in which the client sees it; `seal` signs its text.
 
-    Without names, the client does not see it: no events tell of its text.
+    Without a view, the client does not see it: no events tell of its text.
     """
 
-    def __init__(self, index: int, view: ReasoningView, seal: Seal) -> None:
+    def __init__(self, index: int, view: ReasoningView | None, seal: Seal) -> None:
         self.item = _empty_reasoning()
-        self._names, self._seal = view.value, seal
-        field = self._names.field if self._names else ""
+        self._names, self._seal = view, seal
+        field = view.field if view else ""
         self._place = {"item_id": self.item["id"], "output_index": index, f"{field}_index": 0}
         self._text: list[str] = []
 
@@ -122,6 +117,7 @@ class OpenReasoning:
 
 
 def _empty_reasoning() -> messages.JsonObject:
+    """A new item of reasoning, to which text or a signature is added."""
     return {"id": new_id("rs_", 32), "type": "reasoning", "summary": []}
 
 
@@ -133,7 +129,7 @@ class OutputWriter(Struct):
     """The items of one answer; each method yields the events of what it adds."""
 
     tools: Toolset
-    view: ReasoningView
+    view: ReasoningView | None
     seal: Seal
     one_call: bool = False
     items: list[messages.JsonObject] = field(default_factory=list[messages.JsonObject])

@@ -76,13 +76,9 @@ class Creation(Struct):
         request = self.record.request
         conversation = self.translator.conversation(request, self.history.items, model)
         self.record.model = request.model or model.id
-        view = (
-            answers.ReasoningView.TEXT
-            if conversation.session.thinking
-            else answers.ReasoningView.HIDDEN
-        )
+        view = answers.PLAIN_REASONING if conversation.session.thinking else None
         if request.reasoning is not None and request.reasoning.summary_style:
-            view = answers.ReasoningView.SUMMARY
+            view = answers.REASONING_SUMMARY
         one_call = request.parallel_tool_calls is False
         self.output = answers.OutputWriter(conversation.tools, view, self.translator.sign, one_call)
         truncates = request.truncation == "auto"
@@ -116,6 +112,7 @@ class Job:
 
     def __init__(self, creation: Creation, serving: Serving) -> None:
         self.creation = creation
+        # what followers see, and what the request was answered with
         self.frames: list[str] = []
         self.is_over = False
         self.accepted: JsonObject = {}
@@ -172,18 +169,19 @@ class Job:
 
     async def _finish(self, work: asyncio.Task[None], admission: Admission | None) -> None:
         """The task that waits for the work, and stores how it has ended."""
-        while not (await asyncio.wait({work}, timeout=guard.CHECK_SECONDS))[0]:
-            if admission is not None and not admission.is_valid():
+        while not work.done():
+            await asyncio.wait({work}, timeout=guard.CHECK_SECONDS)
+            if admission is not None and not admission.is_valid():  # the key was revoked
                 await end_tasks(work)
-        error = None if work.cancelled() else work.exception()
+        # an answer that is complete has kept itself
         if work.cancelled():
             self.creation.cancel()
-        elif error is not None:
+            await self.creation.keep()
+        elif (error := work.exception()) is not None:
             self._add(self.creation.fail(error))
-        if work.cancelled() or error is not None:  # an answer that is complete keeps itself
             await self.creation.keep()
         self.is_over = True
-        self.creation.history = items.History((), ())  # which may be large
+        self.creation.history = items.History()  # which may be large
         self._notify()
 
     def _add(self, frame: str) -> None:

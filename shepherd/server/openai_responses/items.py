@@ -83,23 +83,16 @@ class ReferenceItem(RequestModel):
 ItemModel: TypeAlias = (
     MessageItem | FunctionCallItem | CustomCallItem | CallOutputItem | ReasoningItem | ReferenceItem
 )
-_MODELS: Mapping[str, type[ItemModel]] = {
-    "message": MessageItem,
-    "function_call": FunctionCallItem,
-    "custom_tool_call": CustomCallItem,
-    "function_call_output": CallOutputItem,
-    "custom_tool_call_output": CallOutputItem,
-    "reasoning": ReasoningItem,
-    "item_reference": ReferenceItem,
+_MODELS: Mapping[str, tuple[type[ItemModel], str]] = {
+    "message": (MessageItem, "msg_"),
+    "function_call": (FunctionCallItem, "fc_"),
+    "custom_tool_call": (CustomCallItem, "ctc_"),
+    "function_call_output": (CallOutputItem, "fco_"),
+    "custom_tool_call_output": (CallOutputItem, "ctco_"),
+    "reasoning": (ReasoningItem, "rs_"),
+    "item_reference": (ReferenceItem, ""),
 }
-_PREFIXES = {
-    "message": "msg_",
-    "function_call": "fc_",
-    "custom_tool_call": "ctc_",
-    "function_call_output": "fco_",
-    "custom_tool_call_output": "ctco_",
-    "reasoning": "rs_",
-}
+"""The items by their types, and how the ids of new ones begin; a reference has no id of its own."""
 
 
 class Item(Struct, frozen=True):
@@ -141,15 +134,16 @@ def to_item(value: object, param: str, *, stored: bool = False) -> Item:
     if kind is None:  # clients may leave out the types of messages and of references
         is_reference = "id" in fields and "role" not in fields
         kind = "item_reference" if is_reference else "message"
-    model = _MODELS.get(kind) if isinstance(kind, str) else None
-    if model is None:
+    if not isinstance(kind, str) or kind not in _MODELS:
         message = f"{param}: items of type {str(kind)[:40]!r} are not supported"
         raise unsupported(f"{param}.type", message)
+    model, id_prefix = _MODELS[kind]
     try:
         parsed = model.model_validate(fields)
     except ValidationError as error:
         raise at_param(invalid_body(error), param) from error
-    return Item(_stored(str(kind), fields, parsed), parsed, param, stored)
+    data: JsonObject = {"id": parsed.id or new_id(id_prefix, 32), "type": kind}
+    return Item(data | _own_fields(fields, parsed), parsed, param, stored)
 
 
 def at_param(error: ApiError, param: str) -> ApiError:
@@ -164,28 +158,27 @@ def at_param(error: ApiError, param: str) -> ApiError:
     return ApiError(400, f"{where}{reason}", error.code, where)
 
 
-def _stored(kind: str, fields: JsonObject, model: ItemModel) -> JsonObject:
-    """The item as OpenAI lists it."""
-    if isinstance(model, ReferenceItem):
-        return {"id": model.id, "type": kind}
-    data: JsonObject = {"id": model.id or new_id(_PREFIXES[kind], 32), "type": kind}
+def _own_fields(fields: JsonObject, model: ItemModel) -> JsonObject:
+    """The fields of an item as OpenAI lists it, beside its id and its type."""
     match model:
+        case ReferenceItem():
+            return {}
         case MessageItem(role=role):
             text_type = "output_text" if role == "assistant" else "input_text"
             parts = _parts(fields["content"], text_type)
-            return data | {"role": role, "status": "completed", "content": parts}
+            return {"role": role, "status": "completed", "content": parts}
         case FunctionCallItem():
             sent = fields.get("arguments")  # as it was sent: `model` has it repaired
             text = sent if isinstance(sent, str) else json.dumps(sent, ensure_ascii=False)
-            return data | _call(model, "arguments", text) | {"status": "completed"}
+            return _call(model, "arguments", text) | {"status": "completed"}
         case CustomCallItem():
-            return data | _call(model, "input", model.input)
+            return _call(model, "input", model.input)
         case CallOutputItem():
             sent = fields["output"]
             output = sent if isinstance(sent, str) else _parts(sent, "input_text")
-            return data | {"call_id": model.call_id, "output": output, "status": "completed"}
+            return {"call_id": model.call_id, "output": output, "status": "completed"}
         case ReasoningItem():
-            return data | _stored_reasoning(model)
+            return _reasoning(model)
 
 
 def _call(model: CallItem, key: str, text: str) -> JsonObject:
@@ -194,7 +187,7 @@ def _call(model: CallItem, key: str, text: str) -> JsonObject:
     return data | ({"namespace": model.namespace} if model.namespace else {})
 
 
-def _stored_reasoning(model: ReasoningItem) -> JsonObject:
+def _reasoning(model: ReasoningItem) -> JsonObject:
     """The fields of reasoning; content and signature may be missing, and a summary is a list."""
     summary = [{"type": "summary_text", "text": part.text} for part in model.summary]
     data: JsonObject = {"summary": summary}
@@ -228,14 +221,10 @@ PREVIOUS = "previous_response_id"
 
 
 class History(Struct, frozen=True):
-    """The items before a request, and its own."""
+    """The items of a conversation, and those of them that the request itself has sent."""
 
-    earlier: Sequence[Item]
-    own: Sequence[Item]
-
-    @property
-    def items(self) -> Sequence[Item]:
-        return [*self.earlier, *self.own]
+    items: Sequence[Item] = ()
+    own: Sequence[Item] = ()
 
 
 class HistoryReader(Struct, frozen=True):
@@ -258,7 +247,7 @@ class HistoryReader(Struct, frozen=True):
         if not (earlier or own):
             message = "input: at least one item is needed"
             raise ApiError(400, message, "missing_required_parameter", "input")
-        return History(earlier, own)
+        return History([*earlier, *own], own)
 
     async def earlier(self, owner: str, id: str) -> list[Item]:
         """The items of a stored response and of all before it; raises ApiError."""
@@ -301,5 +290,6 @@ def _stored_items(values: Sequence[JsonObject]) -> list[Item]:
 
 
 def _missing_response(id: str) -> ApiError:
+    """The error for a conversation of which a response was deleted, or is another key's."""
     message = f"The previous response {id[:256]!r} is not stored here."
     return ApiError(404, message, "previous_response_not_found", PREVIOUS)

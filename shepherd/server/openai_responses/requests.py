@@ -159,10 +159,7 @@ class ResponsesRequest(SamplingFields):
         """The parameters that the request sets; `include` says whether log probabilities come."""
         requested = LOGPROBS in self.include
         # the chat API, whose fields these are, refuses `top_logprobs` without `logprobs`
-        fields = {
-            "logprobs": requested,
-            "top_logprobs": self.top_logprobs if requested else None,
-        }
+        fields = {"logprobs": requested, "top_logprobs": self.top_logprobs if requested else None}
         return super(ResponsesRequest, self.model_copy(update=fields)).to_sampling()
 
 

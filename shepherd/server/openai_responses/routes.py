@@ -233,6 +233,7 @@ def follow(job: Job, first: int, keepalive: float) -> EventStreamResponse:
 
 
 def _missing_response(response_id: str) -> ApiError:
+    """The error for a response that was deleted, has expired, or is another key's."""
     message = f"Response with id {response_id[:256]!r} not found."
     return ApiError(404, message, "not_found", "response_id")
 
@@ -295,9 +296,4 @@ def _routers(context: ServerContext) -> list[APIRouter]:
     return [create_router(responses), stored_router(responses)]
 
 
-OPENAI_RESPONSES = Api(
-    name="responses",
-    paths=(PATH,),
-    errors=ResponsesErrors(),
-    routers=_routers,
-)
+OPENAI_RESPONSES = Api(name="responses", paths=(PATH,), errors=ResponsesErrors(), routers=_routers)

@@ -120,12 +120,10 @@ class ResponseStore:
     ) -> None:
         self._clock = clock
         self.enabled = days > 0 and max_mib > 0
-        self._place = place
-        self._days = days
-        self._max_bytes = max_mib * MIB
-        self._saves = 0
-        self._saved_bytes = 0
-        """The bytes that were saved since the last pruning."""
+        self._place, self._days, self._max_bytes = place, days, max_mib * MIB
+        # when to prune: all saves of this process, and the bytes since the last pruning
+        self._saves, self._saved_bytes = 0, 0
+        # the database is used in this thread alone, and opened with the first use
         self._thread = ThreadPoolExecutor(1, "responses")
         self._database: Database | None = None
 
@@ -213,6 +211,7 @@ def responses_in(server: PostgresServer) -> PostgresDatabase:
 
 
 def _log_damage(error: Exception, aside: Path) -> None:
+    """Log that the file was put aside, and that a new one was begun."""
     logger.error("The stored responses were damaged (%s). The old file is %s", error, aside)
 
 
@@ -220,6 +219,7 @@ def _save(database: Rows, owner: str, response: StoredResponse, now: int) -> int
     """Keep a response, or replace it; returns its bytes."""
     output: Sequence[JsonObject] = response.body["output"]
     body = json.dumps({**response.body, "output": []})
+    # 0 and 1 tell the items of the request from those of the answer
     items = [(0, item) for item in response.input] + [(1, item) for item in output]
     rows = [(is_output, str(item["id"]), json.dumps(item)) for is_output, item in items]
     size = len(body) + sum(len(text) for *_, text in rows)
@@ -301,5 +301,6 @@ def _prune(database: Rows, oldest: int, max_bytes: int) -> None:
 
 
 def _delete_rows(database: Rows, id: str) -> None:
+    """Delete a response and its items, whosever they are."""
     database.execute("DELETE FROM responses WHERE id = ?", (id,))
     database.execute("DELETE FROM items WHERE response = ?", (id,))

@@ -139,7 +139,7 @@ class _Messages:
         self.messages: list[Source] = []
         self._seal = seal
         self._tools_by_name = tools.by_name()
-        self._calls_by_id: dict[str, ToolCall] = {}
+        self._calls_by_id: dict[str, ToolCall] = {}  # those of all answers so far
 
     def add(self, items: Sequence[Item]) -> None:
         """Append the messages of `items`; raises ApiError."""

@@ -14,13 +14,7 @@ from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, invalid, invalid_body
 from shepherd.server.openai_responses.items import at_param
 from shepherd.server.wire.fields import MAX_TOOLS
-from shepherd.server.wire.tools import (
-    CustomTool,
-    OfferedTool,
-    OfferedTools,
-    ToolName,
-    WireFunction,
-)
+from shepherd.server.wire.tools import CustomTool, OfferedTool, OfferedTools, ToolName, WireFunction
 
 _PLAIN_TYPE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 

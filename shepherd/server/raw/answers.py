@@ -119,11 +119,7 @@ class OpenAiCompletion(Answer):
         return tokens[1:] if has_start else tokens
 
     def _chunk(
-        self,
-        index: int,
-        text: str,
-        finish: str | None = None,
-        logprobs: JsonObject | None = None,
+        self, index: int, text: str, finish: str | None = None, logprobs: JsonObject | None = None
     ) -> JsonObject:
         """A chunk with more text of the choice `index`."""
         choice = {"text": text, "index": index, "logprobs": logprobs, "finish_reason": finish}
@@ -224,9 +220,7 @@ class LlamaCompletion(Answer):
             # as long as all of it comes from the cache, no time was spent on reading
             seconds = progress.seconds if progress.done > progress.cached else 0.0
             stats = Stats(
-                prompt_tokens=progress.done,
-                cached_tokens=progress.cached,
-                prefill_seconds=seconds,
+                prompt_tokens=progress.done, cached_tokens=progress.cached, prefill_seconds=seconds
             )
             body["timings"] = answers.timings(stats)
         return frame(body)

@@ -72,8 +72,7 @@ NUMBER = BeforeValidator(no_boolean)
 """For a field with a range it stands behind the range, which would refuse null otherwise."""
 
 Seconds: TypeAlias = Annotated[
-    float | None,
-    PlainValidator(seconds_or_none, json_schema_input_type=float | str | None),
+    float | None, PlainValidator(seconds_or_none, json_schema_input_type=float | str | None)
 ]
 Integer: TypeAlias = Annotated[int | None, NUMBER]
 NotServed: TypeAlias = Annotated[Any, Field(description="Not served.")]

@@ -14,7 +14,7 @@ from shepherd.backends.base import Generation, ModelInfo
 from shepherd.events import FinishReason
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.server.errors import ApiError
-from shepherd.server.openai_responses.answers import OutputWriter, ReasoningView
+from shepherd.server.openai_responses.answers import REASONING_SUMMARY, OutputWriter
 from shepherd.server.openai_responses.items import input_items
 from shepherd.server.openai_responses.requests import ResponsesRequest, Status
 from shepherd.server.openai_responses.to_session import REASONING, Conversation, Translator
@@ -155,7 +155,7 @@ def test_what_a_provider_needs_again_comes_back() -> None:
     extra = {"anthropic": {"thinking": [{"signature": "s"}]}}
     call = ToolCall("c1", "f", {"a": 1}, {"gemini": {"thoughtSignature": "t"}})
     message = replace(Message.assistant("Looking.", "Hm.", (call,)), extra=extra)
-    output = OutputWriter(Toolset(), ReasoningView.SUMMARY, Translator(SEAL).sign)
+    output = OutputWriter(Toolset(), REASONING_SUMMARY, Translator(SEAL).sign)
     generation = Generation(message, FinishReason.TOOL_CALLS)
     for piece in texts_of(generation):
         list(output.add(piece))
