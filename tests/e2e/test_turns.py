@@ -178,6 +178,19 @@ def test_an_error_of_the_backend_is_told_and_the_session_goes_on(start: Start) -
     terminal.wait_for("Back again")
 
 
+def test_the_plan_of_a_turn_that_failed_stays_above_the_next_one(start: Start) -> None:
+    plan = 'call: update_plan {"steps": [{"step": "Look around", "status": "in_progress"}]}'
+    terminal = start(f"{plan}\n---\nerror: the upstream is gone\n---\ntext: Back again.\n")
+    terminal.wait_for(READY)
+    terminal.say("hello")
+    terminal.wait_for("Error: the upstream is gone")
+    terminal.say("again")
+    terminal.wait_for("Back again")
+    shown = terminal.settle()
+    assert shown.count("Look around") == 1
+    assert shown.index("Look around") < shown.index("Back again")
+
+
 def test_a_mentioned_image_goes_along(start: Start, work: Path) -> None:
     (work / "photo.png").write_bytes(png(64, 48))
     terminal = start("text: A cat.\n")

@@ -118,7 +118,7 @@ class Repl(Frontend):
             backend, prompt = await self._conversation.prepare(text)
         except errors.ShepherdError as error:
             raise turns.NotSentError(str(error)) from error
-        if self._status.state:  # the model could not be loaded before
+        if self._status.state:  # "not loaded" until now
             await self._status.note_loaded(backend, self._conversation.session)
         attached = await self._attach(prompt.content, backend)
         attached.images += prompt.images
@@ -128,10 +128,10 @@ class Repl(Frontend):
         try:
             await run_turn(session, attached.message, backend, self._tools, self._renderer, limits)
         except errors.ShepherdError as error:  # an event has reported it
-            if len(session.messages) > messages_before:  # the session has the message
-                return
-            raise turns.NotSentError from error
-        self._status.totals.turns += 1
+            if len(session.messages) == messages_before:  # the session does not have the message
+                raise turns.NotSentError from error
+        else:
+            self._status.totals.turns += 1
         self._renderer.end_turn()
 
     async def _attach(self, text: str, backend: Backend) -> attachments.Attached:
@@ -251,8 +251,9 @@ def welcome(model: str, mode: ApproveMode) -> tuple[str, str]:
         first = "You talk to Pup, a small built-in model for short tasks. /model has others."
     else:
         first = f"You talk to {model}. The last line shows how full its context is."
-    promise = "You are asked before anything is changed or run."
-    rule = promise if mode is ApproveMode.ASK else MODE_TEXT[mode]
+    rule = MODE_TEXT[mode]
+    if mode is ApproveMode.ASK:  # for a newcomer in other words
+        rule = "You are asked before anything is changed or run."
     return first, f"@ adds a file, Esc stops. {rule}"
 
 
@@ -264,6 +265,7 @@ async def suggestions(
     Each is suggested once: `suggestions_file` keeps them. Raises ConfigError for a broken
     providers.toml.
     """
+    # a choice is a provider, or a name of a model in the settings
     chosen = config.model.provider or config.source("model.name").layer is not LayerName.DEFAULT
     if chosen or providers.all():
         return []

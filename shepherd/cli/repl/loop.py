@@ -118,7 +118,7 @@ class TerminalLoop(surface.Actions):
 
     def submit(self, text: str) -> None:
         """Put a message or a command into the queue."""
-        self.surface.hint("")
+        self.surface.hint("")  # removes an earlier one
         if text.strip():
             self._queue.add(text)
             self.surface.refresh()
@@ -187,7 +187,7 @@ class TerminalLoop(surface.Actions):
             self.renderer.error(str(error))
         finally:
             self.renderer.activity.stop()
-            self.waiting.collect()
+            self.waiting.collect()  # what the turn did not take comes next
             self.surface.refresh()
             if time.monotonic() - began >= LONG_SECONDS:
                 self.surface.alert("The answer is there.")
@@ -259,6 +259,7 @@ def build_surface(
         painter.glyphs.user,
         bursts_are_pastes=not marks_pastes(os.environ),
     )
+    # "" leaves the title alone
     title = f"Shepherd: {place}" if terminal.title else ""
     read_focus_events()
     screen = Screen(

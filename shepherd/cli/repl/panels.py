@@ -71,7 +71,7 @@ class _Panel(UIControl):
         return self.needed_rows(width, min(max_available_height, free_rows))
 
     def create_content(self, width: int, height: int) -> UIContent:
-        """The rows as prompt-toolkit takes them, which reads the sequences that Rich writes."""
+        """The rows as prompt-toolkit takes them: it reads the sequences that Rich has written."""
         text = Text("\n").join(Text.assemble(*row) for row in self.draw(width, height))
         painted = self._painter.paint(Piece(text, soft_wrap=True), width).rstrip("\n")
         lines = list(split_lines(to_formatted_text(ANSI(painted))))
@@ -114,13 +114,13 @@ class QuestionPanel(_Panel):
         """Show `question` until it is answered; a prompt with text keeps the keys."""
         self._dialog = Dialog(question, unicode=self._unicode)
         self._answer = asyncio.get_running_loop().create_future()
-        if not self._prompt.text:
+        if not self._prompt.text:  # otherwise the user is typing a message
             self._focus(self.window)
         self._app().invalidate()
         try:
             return await self._answer
         finally:
-            self._dialog = self._answer = None
+            self._dialog = self._answer = None  # also if the turn was stopped
             self._focus(self._prompt_window)
             self._app().invalidate()
 
@@ -253,7 +253,7 @@ def _take_waiting_keys(app: Application[None]) -> None:
     """Handle the keys that the terminal already has."""
     while not app.input.closed and input_waiting(app.input):
         keys = app.input.read_keys()
-        if not keys:  # only the beginning of a sequence
+        if not keys:  # only the beginning of a sequence, or the end of the input
             return
         app.key_processor.feed_multiple(keys)
         app.key_processor.process_keys()
@@ -277,6 +277,7 @@ class ResultPanel(_Panel):
         super().__init__(painter, prompt_window, app)
         self._results = results
         self._index = 0
+        """The place of the shown result in `_listed`."""
         self._listed: Sequence[FullResult] = ()
         """The results when it was opened."""
         self._pager: Pager | None = None
@@ -313,7 +314,7 @@ class ResultPanel(_Panel):
         rows = self._pager.rows(width, max(1, height - 1))  # one row is for the place
         number = f"result {self._index + 1} of {len(self._listed)}"
         place = f"  {number}, {self._pager.position()} ({RESULT_KEYS})"
-        first_row, *_ = fold([(place, "warn")], width)
+        first_row, *_others = fold([(place, "warn")], width)  # the rest is cut
         return [*rows, first_row]
 
     def _open(self, index: int) -> None:

@@ -86,7 +86,7 @@ class PlainSurface(Surface):
         loop = asyncio.get_running_loop()
 
         def read() -> None:
-            """In a thread, which a blocking read keeps; it ends with the process."""
+            """Pass the lines on; in a thread, as reading blocks, which ends with the process."""
             with suppress(RuntimeError):  # the loop is closed: there is no listener
                 for line in self._source:
                     loop.call_soon_threadsafe(self._take_line, line.rstrip("\n"))

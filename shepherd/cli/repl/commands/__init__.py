@@ -25,7 +25,7 @@ def fill_table(table: CommandTable, context: CommandContext) -> None:
         *Pickers(context).commands(),
         *ModelCommands(context).commands(),
         *TerminalCommands(context, table).commands(),
-        Command(INIT, f"[{IMPROVE}]", INIT_SUMMARY, _sent, lambda: (IMPROVE,), is_message=True),
+        Command(INIT, f"[{IMPROVE}]", INIT_SUMMARY, _not_run, lambda: (IMPROVE,), is_message=True),
     ]
     table.extend(sorted(own, key=lambda command: _IN_ORDER.index(command.name)))
     _add_plugins(table, context)
@@ -57,8 +57,8 @@ def _add_custom_commands(table: CommandTable, context: CommandContext) -> None:
 def message_command(name: str, hint: str, summary: str) -> Command[str]:
     """A command whose line the conversation expands."""
     usage, summary = one_line(hint, MAX_TEXT), one_line(summary, MAX_TEXT)
-    return Command(name, usage, summary, _sent, is_message=True)
+    return Command(name, usage, summary, _not_run, is_message=True)
 
 
-async def _sent(argument: str) -> None:
+async def _not_run(argument: str) -> None:
     """Does nothing, as it is not called: the line is sent as a message."""

@@ -133,7 +133,7 @@ class CommandLine(NamedTuple):
 
 
 def parse_command(text: str) -> CommandLine | None:
-    """The command of a line that is one; `/etc/passwd` is not."""
+    """The parts of a line that is a command, such as `/model NAME`; `/etc/passwd` is none."""
     match = _COMMAND.fullmatch(text.strip())
     if match is None:
         return None

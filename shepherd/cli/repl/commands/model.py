@@ -136,7 +136,7 @@ class ModelCommands(Struct, frozen=True):
                 return await self._list()
             if words[0] in COMMANDS:
                 return await self._run_command(words)
-            if len(words) > 1:
+            if len(words) > 1:  # a name stands alone, so the first word should be a command
                 raise UsageError(_no_command(words[0]))
             await self._switch(self._next() if words == ["next"] else words[0])
         except OSError as error:  # a file that is not writable
@@ -147,7 +147,7 @@ class ModelCommands(Struct, frozen=True):
         """Go on with a provider, NAME or NAME/MODEL."""
         name, _, _model = selector.partition("/")
         names = [LOCAL, *(provider.name for provider in self.context.conversation.providers.all())]
-        # a mistyped command, such as `lsit`, must not be reported as an unknown provider
+        # `lsit` is more like a command than like a provider, and is reported as such
         if name not in names and nearest(name, _WORDS) and not nearest(name, names):
             raise UsageError(_no_command(name))
         await PromptConsole(self.context).switch(selector)
@@ -259,7 +259,7 @@ class PromptConsole(Console):
 
     async def before_removing(self, name: str) -> None:
         """Continue with the provider that answers now, else locally."""
-        if name == self._conversation.slot.provider:
+        if name == self._conversation.slot.provider:  # it answers now
             await self.switch(LOCAL)
         elif name == self._chosen:  # another one answers in its place, and stays
             await self.switch(self._conversation.slot.label)
@@ -271,6 +271,7 @@ class PromptConsole(Console):
         if not key:  # it was added or removed, which is no reason to reconnect
             return
         if name in (conversation.slot.provider, self._chosen) and key not in _NEEDS_NO_CONNECTION:
+            # the chosen selector may name a model, NAME/MODEL, which a new model replaces
             selector = name if key == "model" else conversation.config.model.provider
             await self.switch(selector)
 

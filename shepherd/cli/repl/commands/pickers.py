@@ -107,7 +107,7 @@ class Pickers:
         words = parse_words(command.name, argument, FILES, CONVERSATION, FORCE)
         if not words.number:
             raise InvalidRequestError("/rewind takes a number from the list.")
-        changed = await history.files_since(words.number)
+        changed = await history.files_since(words.number)  # raises if it is not in the list
         chosen = prompts[words.number - 1].message
         if await self._try(command, await self._with_files(words, changed)):
             self._context.surface.restore(without_attachments(chosen.content))

@@ -113,9 +113,8 @@ class TerminalCommands:
             return await self._list()
         conversation, renderer = self._conversation, self._context.renderer
         previous = conversation.session
-        listed = self._listed or await asyncio.to_thread(
-            self._ids
-        )  # without a list, as it would be
+        # before a list is shown, the numbers are those that it would have
+        listed = self._listed or await asyncio.to_thread(self._ids)
         number = int(argument) if argument.isdecimal() else 0
         is_listed_number = 0 < number <= len(listed)  # an id may have digits alone, too
         conversation.resume(listed[number - 1] if is_listed_number else argument)
@@ -149,8 +148,7 @@ class TerminalCommands:
             return [NO_MEMORY]
         action, _, words = argument.partition(" ")
         project = Place.of(self._conversation.cwd).project
-        # a word too many is an error
-        match action, words.strip():
+        match action, words.strip():  # a word too many is an error
             case "", "":
                 return [counts_line(await memory.counts())]
             case "search", query if query:
@@ -225,6 +223,7 @@ def basic_commands(
     """The commands of any terminal; `leaving` says what `/exit` does."""
 
     async def show_help(_argument: str) -> Lines:
+        # commands may have been added meanwhile
         commands = [Row(f"/{c.name} {c.usage}".strip(), c.summary) for c in table]
         return [*commands, *more_help]
 
