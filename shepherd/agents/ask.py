@@ -70,6 +70,19 @@ class DelegateBackends:
             await backend.aclose()
 
 
+def model_access(address: Callable[[str], str], model: str) -> list[access.Access]:
+    """The access to the network that a question to a model needs; raises ToolError.
+
+    `address` returns the URL of PROVIDER or PROVIDER/MODEL, "" if the question stays on this
+    machine or network; it raises ConfigError.
+    """
+    try:
+        url = address(model)
+    except errors.ConfigError as error:
+        raise errors.ToolError(str(error)) from error
+    return [access.Access(access.AccessKind.NETWORK, url)] if url else []
+
+
 def tool_names(providers: Iterable[str]) -> dict[str, str]:
     """A tool's name for each provider, by the provider's name; every API accepts these names.
 
@@ -141,11 +154,7 @@ class AskProvider(Tool[AskArguments]):
         self._asking = asking
 
     def accesses(self, arguments: AskArguments, context: ToolContext) -> list[access.Access]:
-        try:
-            address = self._asking.address(self.provider)
-        except errors.ConfigError as error:
-            raise errors.ToolError(str(error)) from error
-        return [access.Access(access.AccessKind.NETWORK, address)] if address else []
+        return model_access(self._asking.address, self.provider)
 
     def preview(self, arguments: AskArguments, context: ToolContext) -> str:
         return arguments.question

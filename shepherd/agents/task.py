@@ -9,11 +9,11 @@ from msgspec import Struct, field, structs
 from pydantic import Field
 
 from shepherd import errors, events, messages
-from shepherd.agents.ask import OtherBackends
+from shepherd.agents.ask import OtherBackends, model_access
 from shepherd.agents.progress import LastRoundExecutor, Progress, answer_of, shorten
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.session import Session
-from shepherd.tools.access import Access, AccessKind
+from shepherd.tools.access import Access
 from shepherd.tools.text import cap_text
 from shepherd.tools.tool import (
     AnyTool,
@@ -120,11 +120,7 @@ class RunTask(Tool[TaskAtArguments]):
         if arguments.model.partition("/")[0] not in self._providers:
             known = ", ".join(self._providers) or "none; leave `model` out"
             raise errors.ToolError(f"there is no provider {arguments.model!r} for tasks: {known}")
-        try:
-            address = self._address(arguments.model)
-        except errors.ConfigError as error:
-            raise errors.ToolError(str(error)) from error
-        return [Access(AccessKind.NETWORK, address)] if address else []
+        return model_access(self._address, arguments.model)
 
     def preview(self, arguments: TaskAtArguments, context: ToolContext) -> str:
         return arguments.prompt

@@ -2,21 +2,20 @@
 
 import asyncio
 import ipaddress
-import json
 import re
 from collections.abc import Mapping
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from itertools import islice
 from pathlib import Path
 from shlex import quote
-from typing import TypeAlias, cast
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from shepherd.catalog.model_files import ModelFile, model_files
 from shepherd.config.provider import vendors_with_key
-
-Json: TypeAlias = dict[str, object]
+from shepherd.json_text import as_object, as_objects, read_json
+from shepherd.messages import JsonObject
 
 PROBE_SECONDS = 0.1
 """The time that a server on this machine has to answer."""
@@ -73,11 +72,9 @@ def _keys(env: Mapping[str, str]) -> list[Discovery]:
 async def _ollama(url: str, probe_seconds: float) -> list[Discovery]:
     """The Ollama server at `url` with its first model, if it answers."""
     reply = await _get(url, "/api/tags", probe_seconds)
-    models = reply.get("models")
-    if not isinstance(models, list):
+    if not isinstance(reply.get("models"), list):
         return []
-    tables = [cast(Json, m) for m in cast(list[object], models) if isinstance(m, dict)]
-    names = [str(table["name"]) for table in tables if table.get("name")]
+    names = [str(model["name"]) for model in as_objects(reply["models"]) if model.get("name")]
     label = "Ollama" if url == DEFAULT_URL else f"Ollama at {urlsplit(url).netloc}"
     if not names:
         command = "shepherd model pull qwen3:4b --provider ollama"
@@ -112,39 +109,28 @@ def _counted(number: int, unit: str = "model") -> str:
     return f"{many} {unit}{'' if number == 1 else 's'}"
 
 
-async def _get(server: str, path: str, probe_seconds: float) -> Json:
+async def _get(server: str, path: str, probe_seconds: float) -> JsonObject:
     """The JSON object that a server returns; {} if there is none in time."""
     try:
-        address = urlsplit(server)
-        if address.hostname not in _THIS_MACHINE:
+        if urlsplit(server).hostname not in _THIS_MACHINE:
             probe_seconds = max(probe_seconds, REMOTE_PROBE_SECONDS)
         async with asyncio.timeout(probe_seconds):
-            reader, writer = await asyncio.open_connection(
-                address.hostname, address.port, ssl=address.scheme == "https" or None
-            )
-            try:
-                request = f"GET {address.path}{path} HTTP/1.0"  # so the server closes at the end
-                head = (request, f"Host: {address.netloc}", "Accept: */*")
-                writer.write("\r\n".join([*head, "", ""]).encode())
-                reply = await _body(reader)
-            finally:
-                writer.close()
-        result = json.loads(reply)
-    except (OSError, TimeoutError, ValueError, EOFError, asyncio.LimitOverrunError):
+            reply = await asyncio.to_thread(_reply, server, path, probe_seconds)
+        return as_object(read_json(reply))
+    except (OSError, TimeoutError, ValueError, RecursionError, HTTPException):
         return {}
-    return cast(Json, result) if isinstance(result, dict) else {}
 
 
-async def _body(reader: asyncio.StreamReader) -> bytes:
-    """The body of a reply: as long as its head says, else up to the end."""
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = re.search(rb"content-length: *(\d{1,9})", head, re.IGNORECASE)
-    if length:
-        return await reader.readexactly(min(int(length[1]), MAX_REPLY))
-    body = b""
-    while len(body) < MAX_REPLY and (part := await reader.read(MAX_REPLY)):
-        body += part
-    return body
+def _reply(server: str, path: str, seconds: float) -> bytes:
+    """The body of the server's reply; each step of the connection may take so many seconds."""
+    address = urlsplit(server)
+    kind = HTTPSConnection if address.scheme == "https" else HTTPConnection
+    connection = kind(address.hostname or "", address.port, timeout=seconds)
+    try:
+        connection.request("GET", address.path + path)
+        return connection.getresponse().read(MAX_REPLY)
+    finally:
+        connection.close()
 
 
 VARIABLE = "OLLAMA_HOST"

@@ -1,10 +1,10 @@
 """One server over its whole life: connect, watch, restart with a growing delay, give up."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from fnmatch import fnmatchcase
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream
@@ -28,8 +28,6 @@ MAX_RESOURCES = 1000
 """The maximum numbers of one server; the rest is left out, with a notice."""
 _MAX_PAGES = 50
 
-T = TypeVar("T")
-
 
 class Catalogue(Struct, frozen=True):
     """What one server offers; `notes` are sentences about what is left out."""
@@ -37,69 +35,38 @@ class Catalogue(Struct, frozen=True):
     tools: tuple[types.Tool, ...] = ()
     prompts: tuple[types.Prompt, ...] = ()
     resources: tuple[types.Resource, ...] = ()
-    templates: tuple[types.ResourceTemplate, ...] = ()
     notes: tuple[str, ...] = ()
-
-
-class _Page(Protocol):
-    next_cursor: str | None
-
-
-P = TypeVar("P", bound=_Page)
 
 
 async def read_catalogue(client: Client, patterns: list[str]) -> Catalogue:
     """List everything; `patterns` choose the tools, and none chooses all."""
-    able, notes = client.server_capabilities, list[str]()
-    tools = await _all(able.tools, client.list_tools, lambda p: p.tools, "tools", MAX_TOOLS, notes)
-    prompts = await _all(
-        able.prompts, client.list_prompts, lambda p: p.prompts, "prompts", MAX_PROMPTS, notes
-    )
-    resources = await _all(
-        able.resources,
-        client.list_resources,
-        lambda p: p.resources,
-        "resources",
-        MAX_RESOURCES,
-        notes,
-    )
-    templates = await _all(
-        able.resources,
-        client.list_resource_templates,
-        lambda p: p.resource_templates,
-        "templates of resources",
-        MAX_RESOURCES,
-        notes,
-    )
-    chosen = [t for t in tools if not patterns or any(fnmatchcase(t.name, p) for p in patterns)]
-    return Catalogue(
-        tuple(chosen), tuple(prompts), tuple(resources), tuple(templates), tuple(notes)
-    )
+    notes: list[str] = []
+    tools: list[types.Tool] = await _all(client, "tools", MAX_TOOLS, notes)
+    prompts = await _all(client, "prompts", MAX_PROMPTS, notes)
+    resources = await _all(client, "resources", MAX_RESOURCES, notes)
+    if patterns:
+        tools = [tool for tool in tools if any(fnmatchcase(tool.name, p) for p in patterns)]
+    return Catalogue(tuple(tools), tuple(prompts), tuple(resources), tuple(notes))
 
 
-async def _all(
-    capability: object | None,
-    fetch: Callable[..., Awaitable[P]],
-    items: Callable[[P], list[T]],
-    noun: str,
-    limit: int,
-    notes: list[str],
-) -> list[T]:
-    """The items of all pages; `notes` gets a sentence if there are more than `limit`.
+async def _all(client: Client, kind: str, limit: int, notes: list[str]) -> list[Any]:
+    """The items of a kind on all pages; `notes` gets a sentence if there are more than `limit`.
 
-    A server without the `capability` (None) is not asked, as it may answer with an error.
+    The SDK names a capability, a method and the field of a page by the kind: `tools` and
+    `list_tools`, say.
     """
-    result: list[T] = []
+    result: list[Any] = []
+    if getattr(client.server_capabilities, kind) is None:
+        return result  # without the capability it may answer with an error
     cursor: str | None = None
-    # a server whose pages never end must not keep us
-    for _ in range(_MAX_PAGES if capability is not None else 0):
-        page = await fetch(cursor=cursor)
-        result += items(page)
+    for _ in range(_MAX_PAGES):  # a server whose pages never end must not keep us
+        page = await getattr(client, f"list_{kind}")(cursor=cursor)
+        result += getattr(page, kind)
         cursor = page.next_cursor
         if cursor is None or len(result) > limit:
             break
     if cursor is not None or len(result) > limit:
-        notes.append(f"offers more than {limit} {noun}; the rest is left out.")
+        notes.append(f"offers more than {limit} {kind}; the rest is left out.")
     return result[:limit]
 
 
@@ -158,12 +125,14 @@ class Connection:
     ) -> None:
         self.server = status.server
         self._status = status
+        # what the server offers, and says of itself
         self.catalogue = Catalogue()
         self.instructions = ""
         self.questions = host.questions
         self.secrets = host.secrets
         self._open_link = link
         self._host = host
+        # of the last connection; the client is None while there is no connection
         self._client: Client | None = None
         self._link_closed: asyncio.Event | None = None
         self._first_attempt_ended = asyncio.Event()

@@ -127,8 +127,8 @@ class ServerHub:
             if entry.state is ServerState.STARTING:
                 self.start(entry)
 
-    def start(self, entry: Entry) -> None:
-        """Start a server, or start it again."""
+    def start(self, entry: Entry) -> "Connection":
+        """Start a server, or start it again; the connection is not open yet."""
         from shepherd.mcp.links import new_connection  # imports the SDK
 
         if entry.connection is None:
@@ -137,6 +137,7 @@ class ServerHub:
                 entry, self.launcher, warn, self._note_change, lambda: self._sampler
             )
         entry.connection.start()
+        return entry.connection
 
     async def restart(self, entry: Entry, approver: Approver) -> None:
         """Start a server afresh; one of a project without consent is asked for first."""
@@ -144,9 +145,7 @@ class ServerHub:
         if not await asyncio.to_thread(self._consents.includes, entry.server):
             await self.ask_for(entry, approver)
             return
-        self.start(entry)
-        if entry.connection is not None:
-            await entry.connection.settled()
+        await self.start(entry).settled()
 
     async def stop(self, entry: Entry) -> None:
         """Stop a server for this session."""

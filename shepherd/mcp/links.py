@@ -36,6 +36,9 @@ _STREAM_SECONDS = 600.0
 _CLOSE_SECONDS = 2.0
 _OLDER_TRANSPORT = frozenset({400, 404, 405})
 
+# without any handler, Python would write the SDK's warnings into the terminal
+logging.getLogger("mcp").addHandler(logging.NullHandler())
+
 
 def new_connection(
     status: ServerStatus,
@@ -45,20 +48,12 @@ def new_connection(
     sampler: Callable[[], Sampler | None],
 ) -> Connection:
     """A connection to a server, which is not started yet and keeps `status`."""
-    silence_sdk()
     server = status.server
     questions = Questions(server.name, sampler)
     secrets = partial(launcher.secrets.values, server)
     roots = (launcher.root.as_uri(),)
     links = _Links(server, launcher, warn)
     return Connection(status, links.open, Host(warn, changed, questions, secrets, roots))
-
-
-def silence_sdk() -> None:
-    """Keep the SDK's log out of the terminal, unless a handler is set up for it."""
-    logger = logging.getLogger("mcp")
-    if not logger.handlers:
-        logger.addHandler(logging.NullHandler())
 
 
 class _Links:
@@ -288,6 +283,7 @@ class _HttpWire(_Wire):
                 self._http.timeout = httpx2.Timeout(_CLOSE_SECONDS)
 
     def _own_client(self, *_options: object, **_more: object) -> httpx2.AsyncClient:
+        """Our client, whatever the options of the SDK's own would be."""
         return self._http
 
 

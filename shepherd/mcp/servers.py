@@ -278,20 +278,14 @@ def _server(name: str, values: object, origin: Origin, file: Path) -> Server:
         settings = {key: value for key, value in settings.items() if key not in _IGNORED}
         if is_sse:
             settings["type"] = "sse"
-    if origin is Origin.PROJECT:
-        settings = _without_rights(name, settings, file)
+    rights = ("sandbox", "writable", "secrets")  # which only the user can give
+    taken = next((key for key in rights if key in settings), "")
+    if origin is Origin.PROJECT and taken:
+        raise errors.ConfigError(
+            f"{file}: a project's file may not set {name}.{taken}; "
+            f"`shepherd mcp add {name}` makes the server your own."
+        )
     return make_server(name, settings, origin, file)
-
-
-def _without_rights(name: str, settings: dict[str, Any], file: Path) -> dict[str, Any]:
-    """The settings of a project's server; raises ConfigError if they take rights."""
-    for key in ("sandbox", "writable", "secrets"):
-        if key in settings:
-            raise errors.ConfigError(
-                f"{file}: a project's file may not set {name}.{key}; "
-                f"`shepherd mcp add {name}` makes the server your own."
-            )
-    return settings
 
 
 class ServerStore(Struct, frozen=True):

@@ -127,19 +127,13 @@ def ask(prompt: str, **options: Unpack[Options]) -> Answer:
         async with open_chat(**options) as chat:
             return await chat.answer(prompt)
 
-    if _in_event_loop():
-        raise ShepherdError(
-            "shepherd.ask can't run within an event loop; use `async with shepherd.open()` there."
-        )
-    return asyncio.run(answer())
-
-
-def _in_event_loop() -> bool:
     try:
         asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+    except RuntimeError:  # there is none
+        return asyncio.run(answer())
+    raise ShepherdError(
+        "shepherd.ask can't run within an event loop; use `async with shepherd.open()` there."
+    )
 
 
 def _directory(options: Options) -> Path:

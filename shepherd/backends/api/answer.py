@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 import httpx
-from msgspec import Struct, field, structs
+from msgspec import structs
 
 from shepherd import errors, events, messages, sampling
 from shepherd.backends.api import stream
@@ -26,20 +26,11 @@ FENCES_ONLY = OutputStyle("native", think=(), formats=frozenset(), separator="")
 """The text of an API with separate calls and thoughts: only code is detected."""
 
 
-class Collected(Struct):
-    """The data of an answer beside its text."""
-
-    calls: CallCollector = field(default_factory=CallCollector)
-    extra: messages.JsonObject = field(default_factory=dict[str, Any])
-    usage: stream.Usage = field(default_factory=stream.Usage)
-    stop: stream.Stop | None = None
-    error: stream.Error | None = None
-
-
 class Answer:
     """Collects one answer and reports it; `cancelled` once the callback has returned False.
 
     `started` is set with the first part of the answer; after that the request can't be repeated.
+    `usage` are the API's counts so far, `error` is the first error in the stream.
     """
 
     def __init__(
@@ -57,15 +48,22 @@ class Answer:
         """
         self.cancelled = False
         self.started = False
-        self.collected = Collected()
+        self.usage = stream.Usage()
+        self.error: stream.Error | None = None
+        self._calls = CallCollector()
+        self._extra: messages.JsonObject = {}
+        """Data that the API needs back with the message."""
+        self._stop: stream.Stop | None = None
         self._adapter = adapter.name
         self._callback = callback
+        # what the session tells of the answer: which calls, stop strings and new ids are valid
         self._tools: Sequence[messages.ToolSpec] = tuple(session.callable_tools)
         self._stops = session.sampling.stop or ()
         self._used_ids = {call.id for m in session.messages for call in m.tool_calls}
         prints_calls = adapter.prints_calls or prompted_tools
         style = GENERIC if prints_calls else FENCES_ONLY
         self._output = OutputFilter(style, self._tools if prints_calls else ())
+        # the pieces of the message, as they were sent
         self._content: list[str] = []
         self._reasoning: list[str] = []
         self._text_joiner, self._thought_joiner = SurrogateJoiner(), SurrogateJoiner()
@@ -73,14 +71,9 @@ class Answer:
         self._content_tokens = None if logprobs is None else ContentTokens()
 
     @property
-    def usage(self) -> stream.Usage:
-        """The API's counts so far."""
-        return self.collected.usage
-
-    @property
     def ended(self) -> bool:
         """Whether further deltas are ignored."""
-        return self.cancelled or self.collected.error is not None
+        return self.cancelled or self.error is not None
 
     def take(self, deltas: Iterable[stream.Delta]) -> None:
         """Process these deltas; neighbouring text becomes one event.
@@ -117,12 +110,10 @@ class Answer:
         self._show(self._output.feed(self._text_joiner.finish()))
         self._show(self._output.finish(truncated=truncated))
         printed = self._output.result
-        native = self.collected.calls.finish(
-            self._adapter, self._tools, self._used_ids, truncated=truncated
-        )
+        native = self._calls.finish(self._adapter, self._tools, self._used_ids, truncated=truncated)
         # calls in the API's own form count; those in the text only if there are no others
-        calls = native.calls if self.collected.calls else printed.tool_calls
-        self._show_uncalled(native, printed.tool_calls if self.collected.calls else ())
+        calls = native.calls if self._calls else printed.tool_calls
+        self._show_uncalled(native, printed.tool_calls if self._calls else ())
         # a problem makes the turn ask again; an answer with calls goes on with them instead
         problems = () if calls else (*native.problems, *printed.problems)
         if calls and reason is events.FinishReason.STOP:
@@ -143,12 +134,11 @@ class Answer:
         message = messages.Message.assistant(
             "".join(self._content), "".join(self._reasoning), calls
         )
-        extra = sanitize_object(self.collected.extra)
+        extra = sanitize_object(self._extra)
         return structs.replace(message, extra={self._adapter: extra}) if extra else message
 
     def _take_one(self, delta: stream.Delta) -> None:
         """Process one delta; of several stops or errors the first counts."""
-        collected = self.collected
         match delta:
             case stream.Text(text=text, logprobs=logprobs):
                 if self._content_tokens is not None:
@@ -160,15 +150,15 @@ class Answer:
                 self._show([events.Thinking(self._thought_joiner.feed(text))])
             case stream.Call():
                 self.started = True
-                collected.calls.take(delta)
+                self._calls.take(delta)
             case stream.Extra(value=value):
-                _append(collected.extra, value)
+                _append(self._extra, value)
             case stream.Usage():
-                collected.usage = _updated(collected.usage, delta)
+                self.usage = _updated(self.usage, delta)
             case stream.Stop():
-                collected.stop = collected.stop or delta
+                self._stop = self._stop or delta
             case stream.Error():
-                collected.error = collected.error or delta
+                self.error = self.error or delta
 
     def _reason_before_calls(self, broken: str) -> events.FinishReason:
         """Why the answer ended, never TOOL_CALLS: an API names them for calls that we reject too.
@@ -179,15 +169,14 @@ class Answer:
             return events.FinishReason.CANCELLED
         if broken:
             return events.FinishReason.ERROR
-        reason = self.collected.stop.reason if self.collected.stop else events.FinishReason.STOP
+        reason = self._stop.reason if self._stop else events.FinishReason.STOP
         return events.FinishReason.STOP if reason is events.FinishReason.TOOL_CALLS else reason
 
     def _stop_string(self) -> str:
         """The stop string that ended the answer; what the request did not send is not one."""
-        if self.cancelled or self.collected.stop is None:
+        if self.cancelled or self._stop is None or self._stop.stop_string not in self._stops:
             return ""
-        named = self.collected.stop.stop_string
-        return named if named in self._stops else ""
+        return self._stop.stop_string
 
     def _show_uncalled(self, native: CollectedCalls, printed: Sequence[messages.ToolCall]) -> None:
         """Show calls that are not run as text, so that nothing is lost.
@@ -217,8 +206,8 @@ class Answer:
             self._notice(f"The answer was cut off: {broken}.{unfinished}")
         elif reason is events.FinishReason.LENGTH and cut:
             self._notice(f"The answer reached its length limit.{unfinished}")
-        if self.collected.stop is not None and self.collected.stop.note:
-            self._notice(self.collected.stop.note)
+        if self._stop is not None and self._stop.note:
+            self._notice(self._stop.note)
 
     def _notice(self, text: str) -> None:
         self._send(events.Notice(replace_surrogates(text), events.Topic.WARNING))
@@ -280,7 +269,7 @@ class Reading:
         self._decoder = decoder
         self._answer = answer
         self._clock = clock
-        self._has_done_mark = False
+        self._has_done_mark = False  # OpenAI's last event has come
         self._requested_at = clock()
         self._answer_began_at: float | None = None
         self.broken = ""
@@ -336,7 +325,7 @@ class Reading:
         if self._answer.ended:
             return
         deltas: list[stream.Delta] = []
-        for name, data, _ in received:
+        for name, data in received:
             text = data.strip()
             self._has_done_mark = self._has_done_mark or text == _DONE
             if self._has_done_mark:

@@ -61,6 +61,7 @@ class ApiBackend(Backend):
     ) -> None:
         """`client` is shared and stays open; `window_source` tells who stated the context size."""
         self.endpoint = endpoint
+        # the adapter, the traits and the window change as the provider's answers teach them
         self.adapter = adapter
         self.client = ApiClient(endpoint, adapter, options, http=client)
         self.estimator = estimate.TokenEstimator()
@@ -245,9 +246,9 @@ class ApiBackend(Backend):
 
     def _broken(self, answer: Answer, reading: Reading) -> str:
         """Why the answer ended too early, "" if it did not; raises Failure without any answer."""
-        error = answer.collected.error
+        error = answer.error
         if answer.cancelled or not (error or reading.broken):
-            return ""
+            return ""  # who cancels does not care why it ended
         target = self.client.target(self._traits.id)
         if error is None:
             if not answer.started:

@@ -70,15 +70,10 @@ class ApiEmbedder(embedding.Embedder):
         return _estimate(request.inputs)
 
 
-def as_vector(value: object) -> list[float]:
-    """The numbers of a vector, [] if the value is not one."""
-    numbers = [float(number) for number in as_list(value) if _is_number(number)]
-    return numbers if len(numbers) == len(as_list(value)) else []
-
-
 def as_vectors(values: Sequence[object]) -> list[list[float]]:
-    """The vectors in a list; what is not a vector is left out."""
-    return list(filter(None, map(as_vector, values)))
+    """The vectors in a list; what is not a list of numbers is left out, and so is an empty one."""
+    lists = [as_list(value) for value in values]
+    return [list(map(float, items)) for items in lists if items and all(map(_is_number, items))]
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:

@@ -12,11 +12,10 @@ MAX_EVENT_BYTES = 16 * 1024 * 1024
 
 
 class StreamEvent(NamedTuple):
-    """One event with its raw data; `name` and `id` are "" if the framing or the server has none."""
+    """One event with its raw data; `name` is "" if the framing or the server has none."""
 
     name: str
     data: bytes
-    id: str = ""
 
 
 class StreamDecoder(ABC):
@@ -42,8 +41,9 @@ class SSEDecoder(StreamDecoder):
     def __init__(self, max_bytes: int = MAX_EVENT_BYTES) -> None:
         self._lines = _Lines(max_bytes)
         self._max_bytes = max_bytes
+        # the name and the data of the event that has begun
         self._data_size = 0
-        self._name = self._id = ""
+        self._name = ""
         self._data: list[bytes] = []
 
     def feed(self, data: bytes) -> list[StreamEvent]:
@@ -61,12 +61,12 @@ class SSEDecoder(StreamDecoder):
     def _take(self, line: bytes, events: list[StreamEvent]) -> None:
         """Read one line; an empty one ends an event, which is added to `events`.
 
-        Other fields than data, event and id are ignored, and so are comments (lines with ":").
+        Other fields than data and event are ignored, and so are comments (lines with ":").
         """
         if not line:
             if self._data:  # else the event was only a comment, to keep the connection alive
-                events.append(StreamEvent(self._name, b"\n".join(self._data), self._id))
-            self._name, self._id, self._data, self._data_size = "", "", [], 0
+                events.append(StreamEvent(self._name, b"\n".join(self._data)))
+            self._name, self._data, self._data_size = "", [], 0
             return
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
@@ -76,8 +76,6 @@ class SSEDecoder(StreamDecoder):
             self._data.append(value)
         elif field == b"event":
             self._name = value.decode("utf-8", "replace")
-        elif field == b"id":
-            self._id = value.decode("utf-8", "replace")
 
 
 class LinesDecoder(StreamDecoder):
@@ -118,8 +116,8 @@ class _Lines:
         self._max_bytes = max_bytes
         self._held: list[bytes] = []  # the pieces of a line without its end
         self._held_size = 0
-        self._is_after_cr = False
-        self._is_at_start = True
+        self._is_after_cr = False  # a LF that comes next belongs to this CR
+        self._is_at_start = True  # a BOM may come
 
     def feed(self, data: bytes) -> list[bytes]:
         """The lines that are complete with this data; the beginning of another is held back."""
@@ -161,6 +159,7 @@ def _events(lines: list[bytes]) -> list[StreamEvent]:
 
 
 def _check_size(size: int, max_bytes: int) -> None:
+    """Raise UnreachableError for an event that would fill the memory."""
     if size > max_bytes:
         raise UnreachableError(f"sent an event of more than {max_bytes} bytes")
 

@@ -13,7 +13,7 @@ from shepherd.sampling import Sampling
 from shepherd.session import OutputFormat, Session, ToolChoice
 
 _VERSION = re.compile(r"gemini-(\d+)")
-_SIGNATURES_SINCE = _LEVELS_SINCE = 3
+_SIGNATURES_SINCE = _LEVELS_SINCE = _NEWEST = 3
 _LEVELS = ("low", "high")
 _FLASH_LEVELS = ("minimal", "low", "medium", "high")
 
@@ -31,15 +31,7 @@ def generation(model: str) -> int:
     name = model.rpartition("/")[2]
     if match := _VERSION.match(name):
         return int(match[1])
-    return _SIGNATURES_SINCE if name.startswith("gemini") else 0
-
-
-def wants_signatures(model: str) -> bool:
-    """Whether the API refuses calls in the history that have no thought signature.
-
-    This is so since Gemini 3: https://ai.google.dev/gemini-api/docs/thought-signatures
-    """
-    return generation(model) >= _SIGNATURES_SINCE
+    return _NEWEST if name.startswith("gemini") else 0
 
 
 def thinking_config(
@@ -181,7 +173,8 @@ _NAME_BEGINS = re.compile(r"[A-Za-z_]")
 def to_contents(messages: Sequence[Message], model: str) -> list[JsonObject]:
     """The contents of a normalised conversation, for this model."""
     calls = {call.id: call for message in messages for call in message.tool_calls}
-    signed = wants_signatures(model)
+    # https://ai.google.dev/gemini-api/docs/thought-signatures
+    signed = generation(model) >= _SIGNATURES_SINCE
     return [_content(turn, calls, signed=signed) for turn in history.turns(messages)]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from shepherd import messages, prices
 from shepherd.backends.api.adapter import ModelEntry
-from shepherd.json_text import as_count, as_object
+from shepherd.json_text import as_count, as_flag, as_object
 
 CONTEXT_FIELDS = (
     "loaded_context_length",  # LM Studio
@@ -46,6 +46,13 @@ def listed_model(
     limit, _ = _first_count(item, output_fields)
     source = f"the list of models ({size_field})" if size else ""
     return ModelEntry(id, size, limit, source, vision, price=listed_price(item))
+
+
+def llama_cpp_model(body: messages.JsonObject, model: str, source: str) -> ModelEntry | None:
+    """The context of one of llama.cpp's slots, from its `/props`; None if it is missing."""
+    size = as_count(as_object(body.get("default_generation_settings")).get("n_ctx"))
+    vision = as_flag(as_object(body.get("modalities")).get("vision"))
+    return ModelEntry(model, size, source=source, vision=vision) if size else None
 
 
 def _first_count(item: messages.JsonObject, fields: Iterable[str]) -> tuple[int, str]:

@@ -19,7 +19,7 @@ from shepherd.backends.api.adapter import (
 from shepherd.backends.api.embedding import as_vectors
 from shepherd.backends.api.history import Rules, normalise
 from shepherd.backends.api.model_list import listed_model
-from shepherd.backends.api.openai.common import token_logprob
+from shepherd.backends.api.openai.common import logprob_fields, token_logprob
 from shepherd.backends.api.parameters import (
     declaration,
     nearest,
@@ -139,11 +139,7 @@ def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObje
         "truncate": False,
         "options": _options(session, model, max_tokens),
     }
-    alternatives = session.sampling.logprobs
-    if alternatives is not None:
-        body["logprobs"] = True
-        if alternatives:
-            body["top_logprobs"] = alternatives
+    body |= logprob_fields(session.sampling)
     if session.tools:
         body["tools"] = [_tool(tool) for tool in session.tools]
     if model.thinking:
@@ -194,6 +190,7 @@ def _messages(session: Session, *, thinking: bool) -> Iterator[JsonObject]:
 
 
 def _message(message: Message, *, thinking: bool) -> JsonObject:
+    """One message; its reasoning goes back only to a model that thinks."""
     result: JsonObject = {"role": message.role.value, "content": message.content}
     if message.role is Role.TOOL:
         result["tool_name"] = message.name

@@ -69,7 +69,7 @@ async def test_no_window_ever_holds_more_than_allowed(
     requests: int, tokens: int, asked: list[int]
 ) -> None:
     time = FakeTime()
-    limiter = RateLimiter(RateLimits(requests, tokens), time.timing().clock, time.sleep)
+    limiter = RateLimiter(RateLimits(requests, tokens), time.timing())
     went: list[tuple[float, int]] = []
 
     async def go(amount: int) -> None:
@@ -88,7 +88,7 @@ async def test_no_window_ever_holds_more_than_allowed(
 
 async def test_the_answers_tokens_count() -> None:
     time = FakeTime()
-    limiter = RateLimiter(RateLimits(0, 100), time.timing().clock, time.sleep)
+    limiter = RateLimiter(RateLimits(0, 100), time.timing())
     await limiter.admit(10)
     limiter.add_spent(90)
     await limiter.admit(10)
@@ -97,7 +97,7 @@ async def test_the_answers_tokens_count() -> None:
 
 async def test_an_answer_is_no_request() -> None:
     time = FakeTime()
-    limiter = RateLimiter(RateLimits(2, 1000), time.timing().clock, time.sleep)
+    limiter = RateLimiter(RateLimits(2, 1000), time.timing())
     await limiter.admit(10)
     limiter.add_spent(10)
     await limiter.admit(10)

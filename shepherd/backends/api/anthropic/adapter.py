@@ -11,7 +11,7 @@ from shepherd.backends.api import stream
 from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelEntry, ModelTraits
 from shepherd.backends.api.anthropic import dialect
 from shepherd.backends.api.anthropic.request import SAMPLING_PARAMETERS, chat_body, output_limit
-from shepherd.backends.api.model_list import OUTPUT_FIELDS, listed_model
+from shepherd.backends.api.model_list import OUTPUT_FIELDS, listed_model, llama_cpp_model
 from shepherd.events import FinishReason
 from shepherd.json_text import as_count, as_error_status, as_flag, as_object, as_objects, as_text
 from shepherd.messages import JsonObject
@@ -89,6 +89,7 @@ class AnthropicDecoder(stream.Decoder):
         return list(self._deltas(name or as_text(data.get("type")), data))
 
     def _deltas(self, kind: str, data: JsonObject) -> Iterable[stream.Delta]:
+        """The deltas of an event; one of another kind, such as "ping", has none."""
         match kind:
             case "content_block_delta":
                 yield from self._block_delta(data)
@@ -102,20 +103,16 @@ class AnthropicDecoder(stream.Decoder):
                 yield from self._message_delta(data)
             case "message_stop":
                 yield from self._message_stop()
-            case "message":
-                yield from self._whole(data)
+            case "message":  # an answer that was not streamed
+                yield from self._message_start({"message": data})
+                for index, content in enumerate(as_objects(data.get("content"))):
+                    yield from self._block_start({"index": index, "content_block": content})
+                yield from self._message_delta({"delta": data})
+                yield from self._message_stop()
             case "error":
                 yield _error(data)
             case _:
                 pass
-
-    def _whole(self, message: JsonObject) -> Iterable[stream.Delta]:
-        """An answer that was not streamed."""
-        yield from self._message_start({"message": message})
-        for index, content in enumerate(as_objects(message.get("content"))):
-            yield from self._block_start({"index": index, "content_block": content})
-        yield from self._message_delta({"delta": message})
-        yield from self._message_stop()
 
     def _message_start(self, data: JsonObject) -> Iterable[stream.Delta]:
         message = as_object(data.get("message"))
@@ -172,6 +169,7 @@ class AnthropicDecoder(stream.Decoder):
             yield from _unsent_arguments(call)
 
     def _message_delta(self, data: JsonObject) -> Iterable[stream.Delta]:
+        """The usage so far and, once the answer ends, the reason."""
         delta = as_object(data.get("delta"))
         yield from self._add_usage(as_object(data.get("usage")))
         reason = as_text(delta.get("stop_reason"))
@@ -260,8 +258,6 @@ SAMPLING_VERSION = "2023-06-01"
 
 _PROPS = "/props"  # llama.cpp's server
 
-_SERVER_SOURCE = "the server's /props"
-
 
 class AnthropicAdapter(Adapter):
     """Sessions as requests to /v1/messages."""
@@ -305,9 +301,7 @@ class AnthropicAdapter(Adapter):
         if request.path != _PROPS:
             entry = _entry(body)
             return entry if entry.context_size else None
-        size = as_count(as_object(body.get("default_generation_settings")).get("n_ctx"))
-        vision = as_flag(as_object(body.get("modalities")).get("vision"))
-        return ModelEntry(model, size, source=_SERVER_SOURCE, vision=vision) if size else None
+        return llama_cpp_model(body, model, source="the server's /props")
 
 
 def _get(path: str) -> ApiRequest:

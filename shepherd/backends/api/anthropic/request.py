@@ -19,7 +19,7 @@ from shepherd.backends.api.parameters import without_references
 from shepherd.json_text import as_object
 from shepherd.messages import JsonObject, Message, Role, ToolSpec
 from shepherd.sampling import Sampling
-from shepherd.session import OutputFormat, Session, ToolChoice
+from shepherd.session import OutputFormat, Session
 
 SAMPLING_PARAMETERS = ("temperature", "top_p", "top_k")
 
@@ -49,7 +49,10 @@ def sampling_of(sampling: Sampling, dialect: Dialect, *, thinking: bool) -> Json
     """
     result: JsonObject = {}
     if sampling.stop:
-        result["stop_sequences"] = _stops(sampling.stop)
+        if not all(text.strip() for text in sampling.stop):
+            message = "stop: this API does not accept whitespace only; leave it out"
+            raise errors.InvalidRequestError(f"{message} for this provider", "stop")
+        result["stop_sequences"] = list(sampling.stop)
     if thinking or not dialect.sampling:
         return result
     if sampling.temperature is not None:
@@ -59,25 +62,6 @@ def sampling_of(sampling: Sampling, dialect: Dialect, *, thinking: bool) -> Json
     if sampling.top_k:
         result["top_k"] = sampling.top_k
     return result
-
-
-def tool_choice_of(choice: ToolChoice, dialect: Dialect, model: str) -> JsonObject:
-    """The `tool_choice` for required calls; raises InvalidRequestError if they can't be forced."""
-    if not dialect.forced_calls:
-        message = f"{model} can't be made to call a tool: leave tool_choice to the model"
-        raise errors.InvalidRequestError(message, "tool_choice")
-    result: JsonObject = {"type": "tool", "name": choice.name} if choice.name else {"type": "any"}
-    if choice.single or choice.name:
-        result["disable_parallel_tool_use"] = True
-    return result
-
-
-def _stops(stop: tuple[str, ...]) -> list[str]:
-    """The stop texts; raises InvalidRequestError for one that the API refuses."""
-    if not all(text.strip() for text in stop):
-        message = "stop: this API does not accept whitespace only; leave it out for this provider"
-        raise errors.InvalidRequestError(message, "stop")
-    return list(stop)
 
 
 def _ranged(name: str, value: float) -> float:
@@ -259,6 +243,7 @@ def _image(image: images.Image) -> JsonObject:
 
 
 def _result(message: Message) -> JsonObject:
+    """The result of a call, marked as an error if the tool has failed."""
     result: JsonObject = {
         "type": "tool_result",
         "tool_use_id": message.tool_call_id,
@@ -288,12 +273,22 @@ def _recalled(messages: Sequence[Message]) -> list[ToolSpec]:
 
 
 def _choice(session: Session, dialect: Dialect, model: str) -> JsonObject | None:
-    """The request's `tool_choice`; None leaves it to the model whether it calls a tool."""
+    """The request's `tool_choice`; None leaves it to the model whether it calls a tool.
+
+    Raises InvalidRequestError if a call is required, and the model can't be made to call.
+    """
+    choice = session.tool_choice
     if not session.tools:  # the request has only stand-ins for earlier tools
         return {"type": "none"}
-    if session.tool_choice is None:
+    if choice is None:
         return None
-    return tool_choice_of(session.tool_choice, dialect, model)
+    if not dialect.forced_calls:
+        message = f"{model} can't be made to call a tool: leave tool_choice to the model"
+        raise errors.InvalidRequestError(message, "tool_choice")
+    result: JsonObject = {"type": "tool", "name": choice.name} if choice.name else {"type": "any"}
+    if choice.single or choice.name:
+        result["disable_parallel_tool_use"] = True
+    return result
 
 
 def _output_config(

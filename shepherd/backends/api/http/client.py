@@ -90,6 +90,7 @@ MAX_BODY_BYTES = 32 * 1024 * 1024
 
 _KEEP_ALIVE = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
 _MIN_SECRET_LENGTH = 8
+"""Shorter values of headers may be words that a provider's message contains anyway."""
 
 
 class ClientOptions(Struct, frozen=True):
@@ -140,8 +141,7 @@ class ApiClient:
         self._endpoint = endpoint
         self._owns_http = http is None
         self._http = http or new_http(endpoint)
-        timing = self._options.timing
-        self.limiter = RateLimiter(self._options.limits, timing.clock, timing.sleep)
+        self.limiter = RateLimiter(self._options.limits, self._options.timing)
         self._headers = {
             "user-agent": f"shepherd/{__version__}",
             **adapter.auth(endpoint.api_key),
@@ -154,9 +154,9 @@ class ApiClient:
 
     def target(self, model: str = "") -> RequestTarget:
         """The provider and the model of a request, for messages to the user."""
-        values = (self._endpoint.api_key, *self._endpoint.headers.values())
-        secrets = tuple(v for v in values if len(v) >= _MIN_SECRET_LENGTH)
         endpoint = self._endpoint
+        values = (endpoint.api_key, *endpoint.headers.values())
+        secrets = tuple(value for value in values if len(value) >= _MIN_SECRET_LENGTH)
         return RequestTarget(
             endpoint.label,
             model,
@@ -193,9 +193,9 @@ class ApiClient:
                 if not response.is_success:
                     await self._refuse(target, response)
                 if response.headers.get("content-type", "").startswith("text/html"):
-                    raise no_api(target)
+                    raise no_api(target)  # such as a server's own site, beside its API
                 yield response
-        except httpx.ConnectTimeout as error:
+        except httpx.ConnectTimeout as error:  # it has cost `CONNECT_SECONDS` already
             raise unreachable(target, reason(error), transient=False) from error
         except httpx.ConnectError as error:
             raise unreachable(target, reason(error)) from error
@@ -302,6 +302,7 @@ class Contact:
             return self._last_result
 
     async def _ask(self) -> bool:
+        """Whether the provider answers a request for its models, in whatever way."""
         try:
             async with asyncio.timeout(CONTACT_SECONDS):
                 await self._client.fetch(self._adapter.models(), max_attempts=1)

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from time import monotonic
 from typing import TypeVar
 
 from msgspec import Struct
@@ -109,6 +108,7 @@ def _until_date(text: str, now: float) -> float | None:
     """The seconds until a date as HTTP writes it; None for another text."""
     try:
         date = parsedate_to_datetime(text)
+        # "-0000", a time without a zone, is UTC too
         aware = date if date.tzinfo is not None else date.replace(tzinfo=UTC)
         return max(0.0, (aware - datetime.fromtimestamp(now, UTC)).total_seconds())
     except (ValueError, OverflowError):
@@ -184,17 +184,11 @@ class _Spent(Struct, frozen=True):
 class RateLimiter:
     """Admits requests in order, each as soon as the limits allow it."""
 
-    def __init__(
-        self,
-        limits: RateLimits,
-        clock: Callable[[], float] = monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        """`clock` and `sleep` are in seconds."""
+    def __init__(self, limits: RateLimits, timing: Timing) -> None:
         self._limits = limits
-        self._clock = clock
-        self._sleep = sleep
+        self._timing = timing
         self._spent: deque[_Spent] = deque()
+        """What counts for the limits now, the oldest first."""
         self._next_in_line = asyncio.Lock()
 
     async def admit(self, tokens: int, tell: Callable[[float], None] = lambda _: None) -> None:
@@ -212,17 +206,17 @@ class RateLimiter:
                 if not is_reported:
                     tell(seconds)
                 is_reported = True
-                await self._sleep(seconds)
-            self._spent.append(_Spent(self._clock(), 1, tokens))
+                await self._timing.sleep(seconds)
+            self._spent.append(_Spent(self._timing.clock(), 1, tokens))
 
     def add_spent(self, tokens: int) -> None:
         """Count tokens that `admit` did not count: those of the answer."""
         if self._limits.tokens_per_minute and tokens > 0:
-            self._spent.append(_Spent(self._clock(), 0, tokens))
+            self._spent.append(_Spent(self._timing.clock(), 0, tokens))
 
     def _seconds_to_wait(self, tokens: int) -> float:
         """The seconds until a request of this many tokens may pass, or until the next check."""
-        now = self._clock()
+        now = self._timing.clock()
         while self._spent and self._spent[0].at <= now - WINDOW:
             self._spent.popleft()
         if not self._spent:  # also a request above the limit passes, else it would wait for ever

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from shepherd.backends.api import history, parameters, stream
 from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelEntry, ModelTraits
+from shepherd.backends.api.model_list import llama_cpp_model
 from shepherd.backends.api.openai import common, dialects
 from shepherd.backends.api.openai.chat_decoder import ChatDecoder
 from shepherd.errors import InvalidRequestError
@@ -40,7 +41,7 @@ def chat_sampling(sampling: Sampling, model: str, dialect: dialects.Dialect) -> 
     body |= {alias: body[name] for name, alias in dialect.aliases.items() if name in body}
     if sampling.samplers and "samplers" in body:
         body["samplers"] = [_SAMPLERS.get(name, name) for name in sampling.samplers]
-    return body | _biases(sampling, dialect) | _logprobs(sampling)
+    return body | _biases(sampling, dialect) | common.logprob_fields(sampling)
 
 
 def _biases(sampling: Sampling, dialect: dialects.Dialect) -> JsonObject:
@@ -54,15 +55,6 @@ def _biases(sampling: Sampling, dialect: dialects.Dialect) -> JsonObject:
     for token, bias in sampling.logit_bias:
         biases[str(token)] = int(bias) if bias.is_integer() else bias  # OpenAI's are whole
     return {"logit_bias": biases}
-
-
-def _logprobs(sampling: Sampling) -> JsonObject:
-    """The fields that request log probabilities, with this number of alternatives for a token."""
-    if sampling.logprobs is None:
-        return {}
-    if sampling.logprobs == 0:
-        return {"logprobs": True}
-    return {"logprobs": True, "top_logprobs": sampling.logprobs}
 
 
 def chat_body(
@@ -138,11 +130,13 @@ def _content(message: Message) -> str | list[JsonObject]:
 
 
 def _call(call: ToolCall) -> JsonObject:
+    """A call that a model has made; this API has its arguments as JSON text."""
     function = {"name": call.name, "arguments": call.arguments_json}
     return {"id": call.id, "type": "function", "function": function}
 
 
 def _tool(spec: ToolSpec) -> JsonObject:
+    """A tool's declaration, without a description if it is empty."""
     function: JsonObject = {"name": spec.name, "parameters": spec.parameters}
     if spec.description:
         function["description"] = spec.description
@@ -209,7 +203,7 @@ class OpenAIChatAdapter(common.OpenAIAdapter):
 
     def parse_probe(self, request: ApiRequest, body: JsonObject, model: str) -> ModelEntry | None:
         if request.path == _PROPS:
-            return dialects.parse_props(body, model)
+            return llama_cpp_model(body, model, source="llama.cpp's /props")
         entries = (entry for entry in dialects.parse_models(body) if entry.id == model)
         return next((entry for entry in entries if entry.context_size), None)
 

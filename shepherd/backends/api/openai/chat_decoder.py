@@ -44,6 +44,7 @@ class CallSlots:
         arguments = function.get("arguments")
         if isinstance(arguments, dict):  # some servers send the object itself
             arguments = json.dumps(cast(JsonObject, arguments), ensure_ascii=False)
+        arguments_piece = as_text(arguments)
         index = as_count(fragment.get("index"))
         call = self._continued_call(index, call_id, name)
         if call is None:
@@ -53,17 +54,18 @@ class CallSlots:
             self._by_index[index] = call
         new_id, new_name = "" if call.id else call_id, "" if call.name else name
         call.id, call.name = call.id or call_id, call.name or name
-        if new_id or new_name or arguments:
-            yield stream.Call(call.key, new_id, new_name, as_text(arguments))
+        if new_id or new_name or arguments_piece:
+            yield stream.Call(call.key, new_id, new_name, arguments_piece)
 
     def _continued_call(self, index: int | None, call_id: str, name: str) -> _PartialCall | None:
         """The call that a fragment continues; None if it begins another one."""
         if index is not None:
             call = self._by_index.get(index)
+            # several servers give every call the index 0: another id and name begin another one
             if call is None or (call_id and name and call.id and call.id != call_id):
                 return None
             return call
-        if call_id:
+        if call_id:  # a server without indexes
             call = next((call for call in self._calls if call.id == call_id), None)
             if call is not None or name:
                 return call
@@ -80,38 +82,21 @@ def detail_text(detail: JsonObject) -> str:
     return as_text(detail.get("text")) or as_text(detail.get("summary"))
 
 
-class ReasoningDetails:
-    """Joins streamed fragments: neighbours of the same index and type form one detail."""
-
-    def __init__(self) -> None:
-        self._details: list[JsonObject] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._details)
-
-    def take(self, fragments: list[JsonObject]) -> None:
-        """Add fragments, each to the last detail if it continues that."""
-        for fragment in fragments:
-            last = self._details[-1] if self._details else {}
-            if "index" in last and _is_same_part(last, fragment):
-                joined = {
-                    name: as_text(last.get(name)) + as_text(fragment.get(name))
-                    for name in _TEXTS
-                    if name in last or name in fragment
-                }
-                # a later fragment may bring the signature; its null must not remove an earlier one
-                values = {name: value for name, value in fragment.items() if value is not None}
-                self._details[-1] = last | values | joined
-            else:
-                self._details.append(dict(fragment))
-
-    def merged(self) -> list[JsonObject]:
-        """The details to send back."""
-        return list(self._details)
-
-
-def _is_same_part(last: JsonObject, fragment: JsonObject) -> bool:
-    return all(last.get(name) == fragment.get(name) for name in ("type", "index"))
+def _add_to_details(details: list[JsonObject], fragment: JsonObject) -> None:
+    """Join a fragment to the last detail if it has the same index and type, else append it."""
+    last = details[-1] if details else {}
+    is_continued = all(last.get(name) == fragment.get(name) for name in ("type", "index"))
+    if not ("index" in last and is_continued):
+        details.append(fragment)
+        return
+    joined = {
+        name: as_text(last.get(name)) + as_text(fragment.get(name))
+        for name in _TEXTS
+        if name in last or name in fragment
+    }
+    # a later fragment may bring the signature; its null must not remove an earlier one
+    values = {name: value for name, value in fragment.items() if value is not None}
+    details[-1] = last | values | joined
 
 
 FILTERED = "The provider's content filter ended the answer."
@@ -132,7 +117,8 @@ class ChatDecoder(stream.Decoder):
 
     def __init__(self) -> None:
         self._calls = CallSlots()
-        self._details = ReasoningDetails()
+        self._reasoning_details: list[JsonObject] = []
+        """OpenRouter's, which must go back with the message."""
         self._has_output = False
         self._has_refusal = False
         self._has_stopped = False
@@ -175,7 +161,8 @@ class ChatDecoder(stream.Decoder):
     def _thoughts(self, message: JsonObject) -> Iterator[stream.Delta]:
         """The reasoning, which is in one of several fields, or in two at once."""
         details = as_objects(message.get("reasoning_details"))
-        self._details.take(details)
+        for detail in details:
+            _add_to_details(self._reasoning_details, detail)
         plain = as_text(message.get("reasoning_content")) or as_text(message.get("reasoning"))
         thought = plain or "".join(map(detail_text, details))
         if thought:
@@ -206,8 +193,8 @@ class ChatDecoder(stream.Decoder):
 
     def _stop(self, reason: str, stop_string: str) -> Iterator[stream.Delta]:
         """The end of the answer, and before it the reasoning to send back."""
-        if self._details:
-            yield stream.Extra({"reasoning_details": self._details.merged()})
+        if self._reasoning_details:
+            yield stream.Extra({"reasoning_details": [*self._reasoning_details]})
         finish_reason = _REASONS.get(reason, FinishReason.STOP)
         if finish_reason is FinishReason.STOP and self._calls:  # as several servers end them
             finish_reason = FinishReason.TOOL_CALLS

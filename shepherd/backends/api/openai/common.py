@@ -97,7 +97,7 @@ def error_delta(body: messages.JsonObject) -> stream.Error:
     error = as_object(body.get("error")) or body
     for name in ("code", "status", "http_code"):
         code = error.get(name)
-        if isinstance(code, str) and code.isdecimal():
+        if isinstance(code, str) and code.isdecimal():  # "429"; others are words
             code = int(code)
         status = as_count(code)
         if status is not None and 400 <= status < 600:
@@ -107,6 +107,15 @@ def error_delta(body: messages.JsonObject) -> stream.Error:
         if any(word in kinds for word in words):
             return stream.Error(body, status)
     return stream.Error(body, 500)
+
+
+def logprob_fields(values: sampling.Sampling) -> messages.JsonObject:
+    """The fields that request log probabilities, with this number of alternatives for a token."""
+    if values.logprobs is None:
+        return {}
+    if values.logprobs == 0:
+        return {"logprobs": True}
+    return {"logprobs": True, "top_logprobs": values.logprobs}
 
 
 def token_logprobs(logprobs: messages.JsonObject) -> tuple[sampling.TokenLogprob, ...]:

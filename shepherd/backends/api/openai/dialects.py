@@ -17,7 +17,7 @@ from shepherd.backends.api.http.client import Endpoint
 from shepherd.backends.api.model_list import listed_model
 from shepherd.backends.api.parameters import EFFORTS, NONE, nearest
 from shepherd.config.section import Effort
-from shepherd.json_text import as_count, as_flag, as_object, as_objects, as_text, as_texts
+from shepherd.json_text import as_flag, as_object, as_objects, as_text, as_texts
 from shepherd.messages import JsonObject
 from shepherd.sampling import Sampling
 
@@ -237,13 +237,6 @@ def parse_models(body: JsonObject) -> list[ModelEntry]:
     """The models of a list in OpenAI's format, with the extensions of other servers."""
     items = ((as_text(item.get("id")), item) for item in as_objects(body.get("data")))
     return [listed_model(name, item, vision=_vision(item)) for name, item in items if name]
-
-
-def parse_props(body: JsonObject, model: str) -> ModelEntry | None:
-    """The context of one of llama.cpp's slots, from `/props`; None if it is missing."""
-    size = as_count(as_object(body.get("default_generation_settings")).get("n_ctx"))
-    vision = as_flag(as_object(body.get("modalities")).get("vision"))
-    return ModelEntry(model, size, source="llama.cpp's /props", vision=vision) if size else None
 
 
 def _openai_name(model: str) -> str:
