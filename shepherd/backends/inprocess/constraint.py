@@ -282,7 +282,7 @@ def _lazy_grammar(syntax: CallSyntax, tools: Sequence[ToolSpec]) -> str:
         offered = [_expressible(tool) for tool in tools]
         return rules.text(syntax.rule(rules, offered, many=False, behind=syntax.marker))
     except InvalidRequestError:
-        return ""
+        return ""  # the caller knows whether that matters
 
 
 def _expressible(tool: ToolSpec) -> ToolSpec:
@@ -291,7 +291,7 @@ def _expressible(tool: ToolSpec) -> ToolSpec:
         prepare(tool.parameters)
     except InvalidRequestError:
         if tool.enforced:
-            raise
+            raise  # any other object would break the promise
         return structs.replace(tool, parameters={"type": "object"})
     return tool
 
@@ -300,4 +300,4 @@ def _thought(rules: Rules, markers: ThinkMarkers) -> str:
     """Any text up to the closing marker, and the following newlines that belong to it."""
     newline = rules.add("newline", literal("\n"))
     newlines = [f"{newline}?"] * markers.after
-    return " ".join((through(rules, "thought", markers.close), *newlines))
+    return " ".join((through(rules, markers.close), *newlines))

@@ -69,14 +69,14 @@ class Conversation(Struct, frozen=True):
             for message in session.messages
         ]
         return cls(
-            session.system_message,
-            tuple(messages),
-            tuple(session.tools),
-            session.thinking,
-            began,
-            session.continues,
-            {**_effort(session), **session.template_values},
-            images,
+            system=session.system_message,
+            messages=tuple(messages),
+            tools=tuple(session.tools),
+            thinking=session.thinking,
+            began=began,
+            continues=session.continues,
+            template_values={**_effort(session), **session.template_values},
+            images=images,
         )
 
 
@@ -120,7 +120,7 @@ def template_messages(
     """The messages for a template, the system message first or inside the first user message."""
     messages = [_message(message, specials, dialect) for message in conversation.messages]
     system = specials.seal(conversation.system)
-    if not system:
+    if not system:  # an empty message would only cost tokens
         return messages
     if dialect.system_role:
         return [{"role": "system", "content": system}, *messages]
@@ -245,13 +245,13 @@ def with_plain_tools(conversation: Conversation) -> Conversation:
         system = f"{system}\n\n{_introduction(conversation.tools)}".lstrip()
     messages: list[Message] = []
     for message in conversation.messages:
-        previous = messages[-1] if messages else None
         if message.role is not Role.TOOL:
             messages.append(_with_plain_calls(message))
-        elif previous is not None and previous.role is Role.USER:
-            messages[-1] = Message.user(f"{previous.content}\n{_result_text(message)}")
-        else:
-            messages.append(Message.user(_result_text(message)))
+            continue
+        text = f"<tool_response>\n{message.content}\n</tool_response>"
+        if messages and messages[-1].role is Role.USER:
+            text = f"{messages.pop().content}\n{text}"
+        messages.append(Message.user(text))
     return replace(conversation, system=system, messages=tuple(messages), tools=())
 
 
@@ -286,10 +286,6 @@ def _introduction(tools: tuple[ToolSpec, ...]) -> str:
         for t in tools
     ]
     return _INTRODUCTION.format(tools="\n".join(lines))
-
-
-def _result_text(message: Message) -> str:
-    return f"<tool_response>\n{message.content}\n</tool_response>"
 
 
 def _with_plain_calls(message: Message) -> Message:

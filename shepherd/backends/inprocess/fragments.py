@@ -63,7 +63,7 @@ class FragmentTokenizer:
         last = rendered[at:].lstrip() if strips_behind else rendered[at:]
         tail = Tail(_key(last), self.fragment(last))
         tokens += tail.tokens
-        return self._with_bos(tokens) if begins else tokens, tail
+        return with_bos(tokens, self._vocab) if begins else tokens, tail
 
     def joins_exactly(self, rendered: str) -> bool:
         """Whether joined pieces equal llama.cpp's tokens of the whole text.
@@ -76,14 +76,7 @@ class FragmentTokenizer:
     def tokenize_whole(self, rendered: str, *, begins: bool = True) -> tuple[list[int], Tail]:
         """Tokenize as llama.cpp does, without memory; sealed text keeps its seals."""
         tokens = self._vocab.tokenize(rendered, parse_special=True)
-        return self._with_bos(tokens) if begins else tokens, Tail("", ())
-
-    def _with_bos(self, tokens: list[int]) -> list[int]:
-        """The tokens of a prompt's beginning, with one BOS if the vocabulary has one."""
-        has_bos = tokens[:1] == [self._vocab.bos]  # written by the template
-        if self._vocab.adds_bos and not has_bos:
-            tokens.insert(0, self._vocab.bos)
-        return tokens
+        return with_bos(tokens, self._vocab) if begins else tokens, Tail("", ())
 
     def fragment(self, text: str) -> tuple[int, ...]:
         """The tokens of text in which only user-defined tokens are special."""
@@ -122,6 +115,7 @@ class FragmentTokenizer:
         """
         piece: list[int] = []
         for token in tokens:
+            # Text was tokenized only between these, so the known pieces end there too.
             if token < 0 or token in self._specials.control_ids:
                 self._learn_piece(piece)
                 piece = []
@@ -172,6 +166,14 @@ class FragmentTokenizer:
             return self._vocab.tokenize(text)
         # Behind a newline it adds none; the tokens of the newline are then left out.
         return self._vocab.tokenize("\n" + text)[len(self._newline) :]
+
+
+def with_bos(tokens: list[int], vocab: special.Vocabulary) -> list[int]:
+    """The tokens of a prompt's beginning, with one BOS if the vocabulary has one."""
+    has_bos = tokens[:1] == [vocab.bos]  # the text may begin with it
+    if vocab.adds_bos and not has_bos:
+        tokens.insert(0, vocab.bos)
+    return tokens
 
 
 def _key(fragment: str) -> str:

@@ -61,11 +61,11 @@ def characters(text: str) -> str:
     return " ".join(map(literal, text)) or '""'
 
 
-def through(rules: Rules, name: str, marker: str) -> str:
-    """A rule for any text up to and including the first `marker`."""
+def through(rules: Rules, marker: str) -> str:
+    """The name of a rule for any text up to and including the first `marker`."""
     marker_pattern = "".join(map(escaped, _clean(marker)))
     anything, has_marker = "/(?s:.)*/", f"/(?s:.)*{marker_pattern}(?s:.)*/"
-    return rules.add(name.upper(), f"({anything} & ~{has_marker}) {literal(marker)}")
+    return rules.add("THROUGH", f"({anything} & ~{has_marker}) {literal(marker)}")
 
 
 def json_value(schema: Any, comma: str = ", ", colon: str = ": ", *, strict: bool = False) -> str:

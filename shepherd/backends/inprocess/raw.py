@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from shepherd.backends.inprocess.fragments import Tail
+from shepherd.backends.inprocess.fragments import Tail, with_bos
 from shepherd.backends.inprocess.prompt import Prompt
 from shepherd.backends.inprocess.special import Vocabulary
 from shepherd.errors import InvalidRequestError
@@ -83,10 +83,7 @@ def join_parts(
             tokens.append(part)
         else:
             tokens += part
-    has_bos = tokens[:1] == [vocab.bos]  # written in the text
-    if begins and vocab.adds_bos and not has_bos:
-        tokens.insert(0, vocab.bos)
-    return tokens
+    return with_bos(tokens, vocab) if begins else tokens
 
 
 def _with_images(

@@ -11,7 +11,7 @@ from typing import Any, cast
 from msgspec import Struct, field
 
 from shepherd.errors import InvalidRequestError
-from shepherd.json_text import referenced
+from shepherd.json_text import as_list, referenced
 from shepherd.messages import JsonObject
 
 _COMBINING = ("allOf", "anyOf", "oneOf", "$ref")
@@ -107,9 +107,9 @@ class Closing:
     def __init__(self, root: JsonObject) -> None:
         self._root = root
         self._steps = 0
-        self.shared: frozenset[str] = frozenset()
+        """How many schemas were visited to collect names."""
+        self.shared = self._find_shared()
         """The definitions that apply together with other schemas; they stay open."""
-        self.shared = frozenset(self._find_shared())
 
     def makes_part(self, key: str, schema: JsonObject, *, is_part: bool) -> bool:
         """Whether the schemas under this keyword apply together with others.
@@ -165,8 +165,7 @@ class Closing:
         """The schemas that this one refers to, or combines."""
         result = [referenced(self._root, str(schema["$ref"]))] if "$ref" in schema else []
         for key in ("allOf", "anyOf", "oneOf"):
-            value: Any = schema.get(key, [])
-            result += cast(list[Any], value) if isinstance(value, list) else []
+            result += as_list(schema.get(key))
         return result
 
     def _find_shared(self) -> set[str]:
@@ -231,7 +230,11 @@ class _Preparation(Struct):
         if depth > MAX_DEPTH:
             raise InvalidRequestError(f"The JSON schema nests deeper than {MAX_DEPTH}.")
         source = cast(JsonObject, schema)
-        self._check_types(source)
+        for name in _declared_types(source):
+            if name not in _TYPES:
+                raise InvalidRequestError(
+                    f"The JSON schema has an unknown type {str(name)[:40]!r}."
+                )
         closes = self.narrows and not is_part  # a part must allow what its neighbours name
         names = self.closing.names(source) if closes else None
         result = {
@@ -284,13 +287,6 @@ class _Preparation(Struct):
             self.unenforced.add(key)
         return is_beyond
 
-    def _check_types(self, schema: JsonObject) -> None:
-        for name in _declared_types(schema):
-            if name not in _TYPES:
-                raise InvalidRequestError(
-                    f"The JSON schema has an unknown type {str(name)[:40]!r}."
-                )
-
 
 def _as_complete(schema: JsonObject) -> JsonObject:
     """A tuple without a length is complete: it has all of its items, and no others."""
@@ -305,10 +301,10 @@ def _as_complete(schema: JsonObject) -> JsonObject:
 
 def _imply_type(schema: JsonObject) -> None:
     """Add the type that the other keywords imply."""
-    if schema.keys() & {"type", "const", "enum"}:
+    if schema.keys() & {"type", "const", "enum"}:  # constants have their own types
         return
     kinds = [kind for kind, words in _IMPLIED.items() if schema.keys() & words]
-    if len(kinds) == 1:
+    if len(kinds) == 1:  # else each keyword counts only for values of its own type
         schema["type"] = kinds[0]
 
 

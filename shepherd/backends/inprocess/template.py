@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from functools import cached_property, lru_cache
 from typing import Any
@@ -121,15 +121,6 @@ def raise_exception(message: str) -> None:
     raise TemplateError(message)
 
 
-def clock(now: datetime) -> Callable[[str], str]:
-    """`strftime_now` for a conversation that began at `now`."""
-
-    def strftime_now(pattern: str) -> str:
-        return now.strftime(pattern)
-
-    return strftime_now
-
-
 class TemplateFailedError(Exception):
     """A template raised instead of rendering."""
 
@@ -212,11 +203,11 @@ class ChatTemplate:
             **self._constants,
             "enable_thinking": conversation.thinking,
             "thinking": conversation.thinking,
-            "strftime_now": clock(now),
+            "strftime_now": now.strftime,
             "raise_exception": raise_exception,
         }
         variables.pop("tools", None)  # a request's own values can't offer tools
         tools = template_tools(conversation.tools, self._specials)
-        if tools is not None:
+        if tools is not None:  # templates ask whether `tools` is defined
             variables["tools"] = tools
         return variables

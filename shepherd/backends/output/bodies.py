@@ -67,7 +67,7 @@ def body_starts(names: tuple[str, ...]) -> markers.MarkerSet:
 def parse_body(body: str, catalog: ToolCatalog, scope: xml.Scope) -> _Calls | None:
     """The calls in `body`; empty if it is something else, None if it is incomplete."""
     body = body.strip()
-    if body.startswith(("{", "[")):
+    if body.startswith(("{", "[")):  # `[` may also begin a list of calls as in Python
         return catalog.from_json_text(body) or parse_pythonic(body, catalog)
     before_json = body.partition("{")[0]
     for tokens in CALL_TOKENS:
@@ -151,6 +151,7 @@ def _section(body: str, tokens: CallTokens, catalog: ToolCatalog, *, final: bool
         if end is None:
             if not final:
                 return None
+            # No more text comes: take the incomplete JSON, which may still be repaired.
             closing = body.find(tokens.end, head.end())
             end = closing if closing >= 0 else len(body)
         call = catalog.from_arguments_text(head["name"], body[head.end() : end])

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from shepherd.backends.output.repair import loads, read_json, repair_json
+from shepherd.json_text import as_list, as_object, referenced
 from shepherd.messages import JsonObject, ToolSpec
 
 _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
@@ -90,17 +91,17 @@ class ToolCatalog:
         arguments fit the tool's schema.
         """
         try:
-            return self.from_value(loads(text), explicit=explicit)
+            return self._from_value(loads(text), explicit=explicit)
         except ValueError:
-            pass
+            pass  # with the usual mistakes of models, perhaps
         try:
-            calls = self.from_value(repair_json(text), explicit=explicit)
+            calls = self._from_value(repair_json(text), explicit=explicit)
         except ValueError:
             return ()
         return calls if all(fits(c.arguments, self._parameters[c.name]) for c in calls) else ()
 
-    def from_value(self, value: Any, *, explicit: bool = False) -> tuple[ParsedCall, ...]:
-        """Like `from_json_text`, for a parsed value."""
+    def _from_value(self, value: Any, *, explicit: bool) -> tuple[ParsedCall, ...]:
+        """The calls in an object or a list of them; empty if one of its items is no call."""
         items = cast(list[Any], value) if isinstance(value, list) else [value]
         return all_or_none(self._from_object(item, explicit=explicit) for item in items)
 
@@ -124,11 +125,7 @@ class ToolCatalog:
 
     def _from_object(self, value: Any, *, explicit: bool) -> ParsedCall | None:
         """The call that an object describes; None if it describes none."""
-        if not isinstance(value, dict):
-            return None
-        data = cast(JsonObject, value)
-        if isinstance(data.get("function"), dict):  # OpenAI's form has the call inside
-            data = cast(JsonObject, data["function"])
+        data = _unwrapped(value)
         name_key = next((k for k in NAME_KEYS if isinstance(data.get(k), str)), None)
         if name_key is None:
             return None if explicit else self._named_by_key(data)
@@ -162,6 +159,12 @@ def all_or_none(calls: Iterable[ParsedCall | None]) -> tuple[ParsedCall, ...]:
     return result if len(result) == len(listed) else ()
 
 
+def _unwrapped(value: Any) -> JsonObject:
+    """The object with name and arguments, which OpenAI's form has under `function`; {} if none."""
+    data = as_object(value)
+    return as_object(data["function"]) if isinstance(data.get("function"), dict) else data
+
+
 def is_definition(data: JsonObject) -> bool:
     """Whether `data` is the definition of a tool, which some models repeat in place of a call."""
     return "description" in data and "parameters" in data
@@ -183,8 +186,7 @@ def _as_object(value: Any) -> JsonObject | None:
 
 def properties(parameters: JsonObject) -> JsonObject:
     """The schema of each argument by name."""
-    result = parameters.get("properties")
-    return cast(JsonObject, result) if isinstance(result, dict) else {}
+    return as_object(parameters.get("properties"))
 
 
 def types_of(schema: Any, root: JsonObject, depth: int = 0) -> frozenset[str]:
@@ -193,7 +195,7 @@ def types_of(schema: Any, root: JsonObject, depth: int = 0) -> frozenset[str]:
         return frozenset()
     schema = cast(Mapping[str, Any], schema)
     if isinstance(schema.get("$ref"), str):
-        return types_of(_resolve(schema["$ref"], root), root, depth + 1)
+        return types_of(referenced(root, schema["$ref"]), root, depth + 1)
     named = schema.get("type")
     if isinstance(named, str):
         return frozenset({named})
@@ -202,6 +204,7 @@ def types_of(schema: Any, root: JsonObject, depth: int = 0) -> frozenset[str]:
     choices = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(choices, list):
         parts = [types_of(c, root, depth + 1) for c in cast(list[Any], choices)]
+        # One choice that states no type allows any.
         return frozenset[str]().union(*parts) if all(parts) else frozenset()
     values = schema.get("enum")
     if isinstance(values, list):
@@ -218,7 +221,7 @@ def from_text(text: str, schema: Any, root: JsonObject) -> Any:
     trimmed = text.strip()
     if "null" in types and trimmed in ("null", "None"):
         return None
-    if not types or "string" in types:
+    if not types or "string" in types:  # it may look like a number and be meant as text
         return text
     value = _literal(trimmed, types)
     return text if value is None else value
@@ -231,9 +234,8 @@ def fits(arguments: JsonObject, parameters: JsonObject) -> bool:
 
 def misfits(arguments: JsonObject, parameters: JsonObject) -> list[str]:
     """The reasons why `arguments` do not fit the schema."""
-    required = parameters.get("required")
-    names = cast(list[Any], required) if isinstance(required, list) else []
-    wrong = [f"{name} is missing" for name in names if name not in arguments]
+    required = as_list(parameters.get("required"))
+    wrong = [f"{name} is missing" for name in required if name not in arguments]
     known = properties(parameters)
     for name, value in arguments.items():
         types = types_of(known.get(name), parameters)
@@ -253,26 +255,14 @@ def _literal(text: str, types: frozenset[str]) -> Any:
     """The value in a text, if it has one of the types; None otherwise."""
     if "boolean" in types and text.lower() in ("true", "false"):
         return text.lower() == "true"
-    for parse in (loads, repair_json):
-        try:
-            value = parse(text)
-        except ValueError:
-            continue
-        if any(_is(value, name) for name in types):
-            return value
-        if "integer" in types and isinstance(value, float) and value.is_integer():
-            return int(value)
-    return None
-
-
-def _resolve(reference: str, root: JsonObject) -> Any:
-    """The schema behind a reference such as `#/$defs/name`; None if there is none."""
-    node: Any = root
-    for part in reference.removeprefix("#/").split("/"):
-        if not isinstance(node, Mapping):
-            return None
-        node = cast(Mapping[str, Any], node).get(part)
-    return node
+    try:
+        value = read_json(text)
+    except ValueError:
+        return None
+    if any(_is(value, name) for name in types):
+        return value
+    is_whole = isinstance(value, float) and value.is_integer()
+    return int(value) if "integer" in types and is_whole else None  # written as 3.0
 
 
 def problem_of(body: str, catalog: ToolCatalog) -> str:
@@ -315,12 +305,9 @@ def _json_problem(name: str, body: str, catalog: ToolCatalog) -> str:
     except ValueError:
         return f"The call of {tool} is not valid JSON{_where(body)}."
     items = cast(list[Any], value) if isinstance(value, list) else [value]
-    first_call = items[0] if items else None
-    if not isinstance(first_call, dict):
+    if not items or not isinstance(items[0], dict):
         return ""
-    data = cast(dict[str, Any], first_call)
-    if isinstance(data.get("function"), dict):
-        data = cast(dict[str, Any], data["function"])
+    data = _unwrapped(items[0])
     if is_definition(data):
         return f"This is the definition of {tool}, not a call of it."
     arguments = next((data[key] for key in ARGUMENT_KEYS if key in data), None)

@@ -42,6 +42,7 @@ class FenceOpening(modes.Mode):
         self._line = marker
 
     def feed(self, text: str) -> str:
+        """Read to the end of the line, unless something shows before that it opens no block."""
         before_newline, newline, next_lines = text.partition("\n")
         line = self._line + before_newline + newline
         text_start = _not_info(line)
@@ -55,6 +56,7 @@ class FenceOpening(modes.Mode):
         return next_lines
 
     def finish(self, *, truncated: bool) -> str:
+        """The end of the output ends the line too."""
         self._open()
         return ""
 

@@ -14,7 +14,6 @@ FENCED_LANGUAGES = frozenset({"", "json", "tool_call", "tool_code", "tool"})
 
 _NAME = re.compile(r"[^\s\[\]{}]*")
 _BEFORE_ARGUMENTS = re.compile(r"\s*(?:\[CALL_ID\][\w-]*)?\s*(?:\[ARGS\])?\s*")
-_BEGINS_OBJECT = re.compile(r"\{")
 _BEGINS_OBJECTS = re.compile(r"\[?\s*\{")
 _MAX_MISTRAL_HEAD = 256
 
@@ -45,7 +44,9 @@ class JsonReader(CallReader):
         if not self._started:
             head = self._pending.lstrip()
             is_indented = len(self._pending) - len(head) > _MAX_INDENT
-            starts = False if is_indented else self._starts(head) if head else None
+            if is_indented:
+                return self._reject()
+            starts = self._starts(head) if head else None
             if not starts:
                 return None if starts is None else self._reject()
             self._started = True
@@ -226,7 +227,8 @@ class MistralReader(CallReader):
         json_start = len(self._pending) - len(json_text)
         if json_start > _MAX_MISTRAL_HEAD:
             return False
-        if (_BEGINS_OBJECT if name else _BEGINS_OBJECTS).match(json_text):
+        begins = json_text.startswith("{") if name else _BEGINS_OBJECTS.match(json_text)
+        if begins:
             self._use(json_start)
             self._name, self._parts_before_json = name, len(self._parts)
             return True

@@ -1,7 +1,7 @@
 """Calls between an opening and a closing tag, such as Hermes' `<tool_call>`."""
 
 import re
-from enum import Enum, auto
+from collections.abc import Callable
 
 from shepherd.backends.output import bodies, repair, style, xml
 from shepherd.backends.output.catalog import ParsedCall, ToolCatalog, problem_of
@@ -52,13 +52,6 @@ _MAX_HEAD = 256
 _CLOSED = xml.Scope(closed=True)
 
 
-class _State(Enum):
-    HEAD = auto()  # only whitespace so far
-    JSON = auto()  # inside a JSON value
-    TAIL = auto()  # after a valid JSON value
-    RAW = auto()  # inside anything else: wait for the closing tag
-
-
 class TaggedReader(ClosingReader):
     """Reads the body of a tag: JSON values, or any format that `parse_body` knows.
 
@@ -69,7 +62,8 @@ class TaggedReader(ClosingReader):
     def __init__(self, catalog: ToolCatalog, marker: str) -> None:
         self._tag = CLOSINGS[marker]
         super().__init__(catalog, self._tag)
-        self._state = _State.HEAD
+        # The method that reads next. It is not bound, so that no cycle keeps the reader alive.
+        self._step: Callable[[TaggedReader], Verdict | bool] = TaggedReader._read_head
         self._scanner = repair.JsonScanner()
         self._scanned = 0
         """So much of the pending text was read by the scanner."""
@@ -80,27 +74,19 @@ class TaggedReader(ClosingReader):
         """Where the first closing tag inside of a string begins and ends."""
 
     def feed(self, text: str) -> Verdict | None:
-        """Go from state to state as far as the text allows."""
+        """Step as far as the text allows.
+
+        Each step returns a verdict, True to go on with the next step, or False to wait for text.
+        """
         self._pending += text
         verdict_or_more: Verdict | bool = True
         while verdict_or_more is True:
-            verdict_or_more = self._step()
+            verdict_or_more = self._step(self)
         return verdict_or_more or None
 
-    def _step(self) -> Verdict | bool:
-        """Continue in the present state: a verdict, True to step again, False to wait for text."""
-        match self._state:
-            case _State.HEAD:
-                return self._head()
-            case _State.JSON:
-                return self._json()
-            case _State.TAIL:
-                return self._tail()
-            case _State.RAW:
-                return self._search() or False
-
     def finish(self, *, truncated: bool) -> Verdict:
-        if self._state is _State.TAIL:
+        """Decide about a body without its closing tag."""
+        if self._step is TaggedReader._read_tail:
             return self._accept(self._calls)
         if self._tag_in_string is None or truncated:
             return super().finish(truncated=truncated)
@@ -125,7 +111,7 @@ class TaggedReader(ClosingReader):
     def _problem(self) -> str:
         return problem_of(self._value.removesuffix(self._tag), self._catalog)
 
-    def _head(self) -> Verdict | bool:
+    def _read_head(self) -> Verdict | bool:
         """Decide by its beginning what kind of body it is, or that it is none."""
         blank = _BLANK.match(self._pending)
         start = blank.end() if blank else 0
@@ -150,19 +136,23 @@ class TaggedReader(ClosingReader):
             if behind.end() == len(head):  # what follows the name has not arrived
                 return False if len(head) < _MAX_HEAD else self._reject()
         self._started = True
-        self._state = _State.RAW
+        self._step = TaggedReader._read_raw
         return True
 
     def _start_json(self, at: int) -> None:
         """Begin a JSON value at this place of the pending text."""
         self._use(at)
         self._started = True
-        self._state = _State.JSON
+        self._step = TaggedReader._read_json
         self._scanner = repair.JsonScanner()
         self._scanned = 0
         self._parts_before_value = len(self._parts)
 
-    def _json(self) -> Verdict | bool:
+    def _read_raw(self) -> Verdict | bool:
+        """Wait for the closing tag of a body that is not JSON."""
+        return self._search() or False
+
+    def _read_json(self) -> Verdict | bool:
         """Follow a JSON value."""
         stop, at = self._scanner.scan(self._pending, self._scanned)
         self._scanned = 0
@@ -171,13 +161,13 @@ class TaggedReader(ClosingReader):
                 self._use(at)
                 return False
             case repair.Stop.TOO_DEEP:
-                self._state = _State.RAW
+                self._step = TaggedReader._read_raw
             case repair.Stop.CLOSED:
                 self._use(at)
                 calls = bodies.parse_body(self._value, self._catalog, _CLOSED) or ()
                 self._calls += calls
                 # A value that is no call may be the beginning of something else.
-                self._state = _State.TAIL if calls else _State.RAW
+                self._step = TaggedReader._read_tail if calls else TaggedReader._read_raw
             case repair.Stop.ANGLE:
                 return self._angle(at)
             case repair.Stop.KEY | repair.Stop.VALUE:
@@ -192,7 +182,7 @@ class TaggedReader(ClosingReader):
             in_string = bool(self._scanner.quote)
             if hit.marker is None or (in_string and end == len(self._pending)):
                 self._use(at)
-                return False
+                return False  # more text must show what it is
             if not in_string or self._pending[end] == "\n":
                 return self._close(end) or True
             if self._tag_in_string is None:
@@ -202,7 +192,7 @@ class TaggedReader(ClosingReader):
         self._scanned = at + 1
         return True
 
-    def _tail(self) -> Verdict | bool:
+    def _read_tail(self) -> Verdict | bool:
         """Behind a JSON value: the closing tag, another value, or the end of the calls."""
         match = _TAIL.match(self._pending)
         start = match.end() if match else 0
