@@ -10,21 +10,9 @@ from time import perf_counter
 from msgspec import Struct, field, structs
 
 from shepherd import errors, events, messages
-from shepherd.backends import embedding
+from shepherd.backends import embedding, script
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled, refuse_images
 from shepherd.backends.output.markers import StopMatcher
-from shepherd.backends.script import (
-    Call,
-    Chunk,
-    Delay,
-    Fail,
-    Finish,
-    Full,
-    Problem,
-    Say,
-    Script,
-    Step,
-)
 from shepherd.session import Infill, RawPrompt, Session
 
 MESSAGE_OVERHEAD = 4
@@ -130,7 +118,7 @@ class ScriptedBackend(Backend):
     message counts, in order.
     """
 
-    def __init__(self, script: Script, name: str = "script") -> None:
+    def __init__(self, script: script.Script, name: str = "script") -> None:
         self.script = script
         self.name = name
         self.active = 0
@@ -142,9 +130,9 @@ class ScriptedBackend(Backend):
     def info(self) -> ModelInfo:
         size, vision = self.script.context_size, self.script.vision
         return ModelInfo(
-            self.name,
-            "scripted",
-            size,
+            id=self.name,
+            backend="scripted",
+            context_size=size,
             vision=vision,
             raw_prompts=True,
             embedder=ScriptedEmbedder(size),
@@ -162,7 +150,7 @@ class ScriptedBackend(Backend):
                 tokens,
             )
         steps = self._next_steps()
-        if steps and isinstance(steps[0], Full):  # the prompt itself does not fit
+        if steps and isinstance(steps[0], script.Full):  # the prompt itself does not fit
             self._played += 1
             over = steps[0].tokens_over
             raise errors.ContextFullError(f"the context is full by {over} tokens", over)
@@ -208,33 +196,33 @@ class ScriptedBackend(Backend):
     async def aclose(self) -> None:
         """There is nothing to free."""
 
-    def _next_steps(self) -> tuple[Step, ...]:
+    def _next_steps(self) -> tuple[script.Step, ...]:
         """The generation that comes next; after the last one, the first."""
         generations = self.script.generations
         return generations[self._played % len(generations)] if generations else ()
 
-    async def _play(self, step: Step, playback: _Playback) -> None:
+    async def _play(self, step: script.Step, playback: _Playback) -> None:
         """Do one step of the script; raises the error that the step stands for."""
         match step:
-            case Say():
+            case script.Say():
                 await self._say(step, playback)
-            case Call(name=name, arguments=arguments):
+            case script.Call(name=name, arguments=arguments):
                 call_id = f"call_{self._played}_{len(playback.calls)}"
                 playback.calls.append(messages.ToolCall(call_id, name, arguments))
-            case Delay(seconds=seconds):
+            case script.Delay(seconds=seconds):
                 await asyncio.sleep(seconds)
-            case Chunk(characters=characters):
+            case script.Chunk(characters=characters):
                 playback.chunk = characters
-            case Full(tokens_over=over):
+            case script.Full(tokens_over=over):
                 raise errors.ContextFullError(f"the context is full by {over} tokens", over)
-            case Problem(why=why):
+            case script.Problem(why=why):
                 playback.problems.append(why)
-            case Fail(message=message):
+            case script.Fail(message=message):
                 raise errors.BackendError(message)
-            case Finish(reason=reason):
+            case script.Finish(reason=reason):
                 playback.scripted_reason = reason
 
-    async def _say(self, step: Say, playback: _Playback) -> None:
+    async def _say(self, step: script.Say, playback: _Playback) -> None:
         """Send the text in pieces of the script's size."""
         for event in _events(step):
             for start in range(0, len(event.text), playback.chunk):
@@ -259,7 +247,7 @@ def _count_raw(prompt: RawPrompt | Infill | None) -> int:
     return sum(count_tokens(part) if isinstance(part, str) else 1 for part in prompt.parts)
 
 
-def _events(step: Say) -> Iterator[events.TextEvent]:
+def _events(step: script.Say) -> Iterator[events.TextEvent]:
     """The text as reasoning, or as content with its code blocks apart."""
     if step.thinking:
         yield events.Thinking(step.text)

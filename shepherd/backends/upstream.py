@@ -55,6 +55,7 @@ class Upstream:
         self._last_health = Health.DOWN
         """As of the last event; `health` knows that a busy one is up again by now."""
         self._failures_in_a_row = 0
+        # Since the provider was opened, for status pages.
         self._requests = self._failures = 0
         self._prompt_tokens = self._cached_tokens = 0
         self._checks_ended = False
@@ -77,14 +78,14 @@ class Upstream:
     def state(self) -> UpstreamState:
         """The health and the counts."""
         return UpstreamState(
-            self.url,
-            self.health,
-            self.running,
-            self._requests,
-            self._failures,
-            self._prompt_tokens,
-            self._cached_tokens,
-            str(self.error or ""),
+            url=self.url,
+            health=self.health,
+            running=self.running,
+            requests=self._requests,
+            failures=self._failures,
+            prompt_tokens=self._prompt_tokens,
+            cached_tokens=self._cached_tokens,
+            error=str(self.error or ""),
         )
 
     async def ready(self) -> Backend:
@@ -147,7 +148,7 @@ class Upstream:
                 raise errors.UnreachableError(f"{self.url} does not answer.")
         except errors.ShepherdError as error:
             self._note_down(error)
-            if self._failures_in_a_row > 1:
+            if self._failures_in_a_row > 1:  # the server may have started anew
                 self._when_down(self.url)
             return False
         if failures == self._failures:  # else a request failed in the meantime, which counts more
@@ -199,22 +200,16 @@ async def _answers(backend: Backend) -> bool:
     return await backend.reachable()
 
 
-class UpstreamGroup:
-    """Upstreams with one model; `retry` counts rounds in which all of them have failed."""
+class UpstreamGroup(Struct, frozen=True, eq=False):
+    """Upstreams with one model.
 
-    def __init__(
-        self,
-        upstreams: Sequence[Upstream],
-        router: affinity.AffinityRouter[str],
-        timing: Timing,
-        retry: RetryPolicy | None = None,
-    ) -> None:
-        """`router` chooses an upstream by its URL."""
-        self.upstreams = list(upstreams)
-        self.retry = retry or RetryPolicy()
-        self.timing = timing
-        self._router = router
-        self._by_url = {upstream.url: upstream for upstream in upstreams}
+    `router` chooses an upstream by its URL. `retry` counts rounds in which all of them have failed.
+    """
+
+    upstreams: Sequence[Upstream]
+    router: affinity.AffinityRouter[str]
+    timing: Timing
+    retry: RetryPolicy
 
     def take(self, prefix: affinity.Prefix, tried: Collection[Upstream]) -> Upstream:
         """The upstream for a prompt, which counts as sent; at least one must be left.
@@ -224,9 +219,10 @@ class UpstreamGroup:
         untried = [upstream for upstream in self.upstreams if upstream not in tried]
         loads = {u.url: float(u.running) for u in untried if u.health is Health.UP}
         if loads:
-            upstream = self._by_url[self._router.choose(prefix, loads).replica]
+            url = self.router.choose(prefix, loads).replica
+            upstream = next(upstream for upstream in untried if upstream.url == url)
         else:
             upstream = min(untried, key=lambda u: u.retry_at)
-        self._router.record(prefix, upstream.url)
+        self.router.record(prefix, upstream.url)
         upstream.begin()
         return upstream

@@ -279,7 +279,8 @@ async def open_upstreams(
         Upstream(url, partial(shared.open, opening, url), policy, timing, router.forget)
         for url in provider.urls
     ]
-    return await UpstreamsBackend.open(UpstreamGroup(upstreams, router, timing, retry))
+    group = UpstreamGroup(upstreams, router, timing, retry or RetryPolicy())
+    return await UpstreamsBackend.open(group)
 
 
 def single_opener(

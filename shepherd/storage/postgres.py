@@ -114,12 +114,6 @@ class PostgresServer:
         """The time of the monotonic clock before which no transaction is tried."""
         self._last_problem = ""
 
-    def database(
-        self, store: str, migrations: Sequence[str], failure: type[ShepherdError]
-    ) -> "PostgresDatabase":
-        """The tables of one store; see `PostgresDatabase`."""
-        return PostgresDatabase(self, store, migrations, failure)
-
     def check(self) -> None:
         """Raise DatabaseError if the database does not answer."""
         self.run(lambda rows: rows.execute("SELECT 1"))
@@ -222,34 +216,27 @@ class PostgresServer:
         return DatabaseError(self._last_problem)
 
 
-class PostgresDatabase:
+class PostgresDatabase(Struct, eq=False):
     """A `Database` in PostgreSQL: the tables of `store`.
 
     `migrations` are the statements from each version to the next; tables of a higher version are
     not used. `failure` is the error for a database that can't be used.
     """
 
-    def __init__(
-        self,
-        server: PostgresServer,
-        store: str,
-        migrations: Sequence[str],
-        failure: type[ShepherdError],
-    ) -> None:
-        self.server = server
-        self._store = store
-        self._migrations = migrations
-        self._failure = failure
-        self._is_prepared = False
+    server: PostgresServer
+    store: str
+    migrations: Sequence[str]
+    failure: type[ShepherdError]
+    _is_prepared: bool = False
 
     def run(self, work: Callable[[Rows], T], *, write: bool = True, lock: str = "") -> T:
         """Do `work` in one transaction; `lock` is one of this store's. `write` has no meaning."""
         del write
-        server_lock = f"{self._store}:{lock}" if lock else ""
+        server_lock = f"{self.store}:{lock}" if lock else ""
         try:
             return self.server.run(work, server_lock, self._prepare)
         except DatabaseError as error:
-            raise self._failure(str(error)) from error
+            raise self.failure(str(error)) from error
 
     def migrate(self) -> None:
         """Bring the tables to the current version; raises the error of the store."""
@@ -265,17 +252,17 @@ class PostgresDatabase:
         """
         if self._is_prepared:
             return
-        version, current = self._version(connection), len(self._migrations)
+        version, current = self._version(connection), len(self.migrations)
         if version < current:
             with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
                 if not _has_versions(connection):
                     connection.execute(_BASE)
                 version = self._version(connection)  # another process may have migrated meanwhile
-                for migration in self._migrations[version:]:
+                for migration in self.migrations[version:]:
                     connection.execute(cast(LiteralString, migration))
                 version = max(version, current)
-                connection.execute(_SET_VERSION, (self._store, version))
+                connection.execute(_SET_VERSION, (self.store, version))
         if version > current:
             raise DatabaseError(
                 f"{self.server.address}: the tables were written by a newer Shepherd; "
@@ -287,7 +274,7 @@ class PostgresDatabase:
         """The version of the existing tables; 0 if there are none."""
         if not _has_versions(connection):
             return 0
-        row = connection.execute(_VERSION, (self._store,)).fetchone()
+        row = connection.execute(_VERSION, (self.store,)).fetchone()
         return 0 if row is None else int(row[0])
 
 

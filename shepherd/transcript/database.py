@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from shepherd.errors import SessionError, SessionStorageError
-from shepherd.storage.postgres import PostgresServer
+from shepherd.storage.postgres import PostgresDatabase, PostgresServer
 from shepherd.storage.rows import Rows, one_line, translated
 from shepherd.transcript.storage import open_elsewhere
 
@@ -61,7 +61,7 @@ class SessionDatabase:
     def __init__(self, server: PostgresServer, check_seconds: float = CHECK_SECONDS) -> None:
         self._server = server
         self._check_seconds = check_seconds
-        self.tables = server.database("sessions", MIGRATIONS, SessionStorageError)
+        self.tables = PostgresDatabase(server, "sessions", MIGRATIONS, SessionStorageError)
 
     def name(self, id: str) -> str:
         """The name of a session in messages."""

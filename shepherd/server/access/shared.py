@@ -285,17 +285,17 @@ def keys_in(server: PostgresServer) -> DatabaseKeys:
 
 def key_database_in(server: PostgresServer) -> PostgresDatabase:
     """The tables of the keys in a database."""
-    return server.database("keys", shared_keys.MIGRATIONS, KeyStoreError)
+    return PostgresDatabase(server, "keys", shared_keys.MIGRATIONS, KeyStoreError)
 
 
 def usage_in(server: PostgresServer) -> PostgresDatabase:
     """The usage in a database."""
-    return server.database("usage", usage.MIGRATIONS, UsageError)
+    return PostgresDatabase(server, "usage", usage.MIGRATIONS, UsageError)
 
 
 def limits_in(server: PostgresServer) -> PostgresDatabase:
     """What counts against the limits of keys in a database."""
-    return server.database("limits", MIGRATIONS, LimitsError)
+    return PostgresDatabase(server, "limits", MIGRATIONS, LimitsError)
 
 
 def limits_in_memory() -> SharedLimits:

@@ -207,7 +207,7 @@ def open_responses(path: Path) -> Database:
 
 def responses_in(server: PostgresServer) -> PostgresDatabase:
     """The responses in PostgreSQL."""
-    return server.database("responses", MIGRATIONS, ResponseStoreError)
+    return PostgresDatabase(server, "responses", MIGRATIONS, ResponseStoreError)
 
 
 def _log_damage(error: Exception, aside: Path) -> None:

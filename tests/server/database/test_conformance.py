@@ -32,7 +32,7 @@ from shepherd.server.openai_responses.store import (
 )
 from shepherd.server.record import RequestRecord, recording
 from shepherd.session import Session
-from shepherd.storage.postgres import PostgresServer
+from shepherd.storage.postgres import PostgresDatabase, PostgresServer
 from shepherd.storage.rows import Database
 
 NOW = 2_000_000_000.0
@@ -55,7 +55,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
             tmp_path / f"{store}.db", migrations, on_damage, PlaceError
         )
     address = request.getfixturevalue("postgres").new_database()
-    return lambda store, migrations: PostgresServer(address).database(store, migrations, PlaceError)
+    return lambda store, migrations: PostgresDatabase(
+        PostgresServer(address), store, migrations, PlaceError
+    )
 
 
 def limited(**limits: int) -> ApiKey:
@@ -304,6 +306,6 @@ def test_tables_of_a_newer_version_are_refused(
 ) -> None:
     store = failure.__name__.lower()
     newer = (*migrations, "CREATE TABLE more_" + store + " (x TEXT)")
-    server.database(store, newer, failure).run(str)
+    PostgresDatabase(server, store, newer, failure).run(str)
     with pytest.raises(failure, match="newer Shepherd"):
-        server.database(store, migrations, failure).run(str)
+        PostgresDatabase(server, store, migrations, failure).run(str)

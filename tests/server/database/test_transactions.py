@@ -17,7 +17,7 @@ class CountError(ShepherdError):
 
 @pytest.fixture(scope="module")
 def counted(server: PostgresServer) -> PostgresDatabase:
-    return server.database("counted", (TABLE,), CountError)
+    return PostgresDatabase(server, "counted", (TABLE,), CountError)
 
 
 def count(rows: Rows) -> int:
