@@ -177,13 +177,12 @@ def _overrides(
     run: RunOptions,
 ) -> dict[str, object]:
     """The settings of the options; raises UsageError for a wrong value."""
-    values: dict[str, object] = {
+    overrides: dict[str, object] = {
         **_model_settings(model, provider),
         **model.settings,
         **conversation.settings,
         **server.settings,
     }
-    overrides = {key: value for key, value in values.items() if value is not None}
     overrides |= map(_parse_setting, run.settings or [])
     check_overrides(overrides)
     return overrides

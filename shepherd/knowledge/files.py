@@ -127,14 +127,14 @@ def _entries(folder: Path) -> list[Path]:
     try:
         with os.scandir(folder) as entries:
             names = sorted(entry.name for entry in islice(entries, MAX_ENTRIES))
-    except OSError:
+    except OSError:  # most folders do not exist
         return []
     return [folder / name for name in names]
 
 
 def _root(cwd: Path) -> Path:
     """The nearest directory with a `.git` of a trusted owner, as git itself demands."""
-    owners = {os.geteuid(), 0, cwd.stat().st_uid}
+    owners = {os.geteuid(), 0, cwd.stat().st_uid}  # the user, root, and who owns the directory
     for directory in (cwd, *cwd.parents):
         try:
             if (directory / ".git").lstat().st_uid in owners:
@@ -179,7 +179,7 @@ def _front_matter(block: str) -> dict[str, str]:
 
     try:
         data = cast(object, yaml.safe_load(block))
-    except (yaml.YAMLError, ValueError, RecursionError):
+    except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: of a date such as 2026-99-99
         return {line["key"]: line["value"].strip("\"'") for line in _LINE.finditer(block)}
     if not isinstance(data, dict):
         return {}

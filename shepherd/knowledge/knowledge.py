@@ -110,7 +110,10 @@ class SubdirectoryInstructions(Struct):
             for access in prepared.accesses
             if access.kind in _KINDS and access.claim is not Claim.MENTION
         }
-        directories = {d: None for target in sorted(targets) for d in self._directories(target)}
+        # a dict, because two targets may share directories, and their order counts
+        directories = {
+            directory: None for target in sorted(targets) for directory in self._directories(target)
+        }
         texts = map(self.reader.of_directory, [*directories][:MAX_DIRECTORIES])
         # A call that read or wrote the file itself needs no second text of it.
         return [text for text in texts if text is not None and text.path not in targets]

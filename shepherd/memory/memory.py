@@ -57,10 +57,9 @@ class Memory:
         self._file = DatabaseFile(
             path, store.MIGRATIONS, self._note_damage, MemoryStoreError, on_open=self._prepare
         )
-        self._was_used = False
         self._running_writes: set[asyncio.Future[None]] = set()
         self._last_write_failed = False
-        self._warned_of_failure = self._warned_of_full_text = False
+        self._warned_of_failure = self._warned_of_full_text = False  # each is told once
 
     @property
     def works(self) -> bool:
@@ -101,9 +100,8 @@ class Memory:
 
     async def aclose(self) -> None:
         """Finish pending writes, for CLOSING_SECONDS at most, and close the file."""
-        if self._was_used:
-            closing = asyncio.wrap_future(self._thread.submit(self._file.close))
-            await asyncio.wait([closing, *self._running_writes], timeout=CLOSING_SECONDS)
+        closing = asyncio.wrap_future(self._thread.submit(self._file.close))
+        await asyncio.wait([closing, *self._running_writes], timeout=CLOSING_SECONDS)
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _do(self, work: Work[T], *, write: bool) -> T:
@@ -115,7 +113,6 @@ class Memory:
 
     def _submit(self, work: Work[T], *, write: bool) -> "asyncio.Future[T]":
         """Queue work for the thread, in a transaction of its own."""
-        self._was_used = True
 
         def in_transaction(connection: sqlite3.Connection) -> T:
             return work(store.Handle(connection, self._full_text))
@@ -216,7 +213,7 @@ def search_messages(
     if handle.full_text:
         quoted = [f'"{term}"' for term in terms]
         hits = _indexed(handle, " AND ".join(quoted), project)
-        hits = hits or _indexed(handle, " OR ".join(quoted), project)
+        hits = hits or _indexed(handle, " OR ".join(quoted), project)  # no message has all words
     # The index has whole words only; the scan finds parts of them too.
     return _best(hits or _scanned(handle, terms, project), limit)
 

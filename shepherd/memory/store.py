@@ -170,7 +170,7 @@ def prepare_index(connection: sqlite3.Connection) -> None:
     tables = "SELECT count(*) FROM sqlite_master WHERE name = 'messages_fts'"
     if connection.execute(tables).fetchone()[0] == 0:
         connection.execute(_INDEX)
-    in_index = "SELECT count(*) FROM messages_fts_docsize"
+    in_index = "SELECT count(*) FROM messages_fts_docsize"  # FTS5 has a row for each text there
     in_table = "SELECT count(*) FROM messages"
     if connection.execute(in_index).fetchone() != connection.execute(in_table).fetchone():
         connection.execute("INSERT INTO messages_fts (messages_fts) VALUES ('rebuild')")
@@ -282,7 +282,10 @@ def facts_of(handle: Handle, project: str) -> list[Fact]:
 
 
 def clear_fact(handle: Handle, project: str, key: str) -> bool:
-    """Remove the fact that applies in `project` under `key`; False if there is none."""
+    """Remove the fact that applies in `project` under `key`; False if there is none.
+
+    That is the project's own; one for all projects is removed only if the project has none.
+    """
     delete = "DELETE FROM facts WHERE project = ? AND key = ?"
     return any(
         handle.connection.execute(delete, (where, key)).rowcount for where in (project, EVERYWHERE)

@@ -56,7 +56,7 @@ class EditorApprover(Struct):
 
     async def ask(self, request: ApprovalRequest) -> Approval:
         """The user's answer; what is shown only for the question ends with it."""
-        was_visible = self.updates.shows(request.call)
+        was_visible = self.updates.shows(request.call)  # asking shows it
         approval = await (self._fill(request) if request.fields else self._permit(request))
         if not was_visible:  # a call of a sub-agent, say: its own end is not shown
             is_denied = approval.choice is Choice.DENY

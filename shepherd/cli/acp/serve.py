@@ -46,7 +46,7 @@ async def serve_editor(
     try:
         await run_agent(cast(Agent, agent), transport, use_unstable_protocol=True)
         task = asyncio.current_task()
-        if task is not None and task.cancelling():  # the package swallows it
+        if task is not None and task.cancelling():  # by a signal; the package swallows it
             raise asyncio.CancelledError
     finally:
         await agent.aclose()
@@ -117,7 +117,7 @@ class LineTransport:
         self._writer = LineWriter(output, end_input)
 
     def post(self, message: JsonObject) -> None:
-        """Send a message after those before it, without waiting."""
+        """Send a message after those before it; a thread writes it, so nothing waits."""
         self._writer.write(message_line(message))
 
     async def send(self, message: JsonObject) -> None:
@@ -132,7 +132,7 @@ class LineTransport:
             try:
                 return parse_message(line)
             except MessageError as error:
-                self.post(error.response)
+                self.post(error.response)  # the next line may be right
         return None
 
     async def close(self) -> None:

@@ -150,6 +150,7 @@ def file_path(uri: str) -> Path | None:
 
 
 def _relative(path: Path, cwd: Path) -> str:
+    """The path from the working directory; the whole path of a file elsewhere."""
     return str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
 
 
@@ -192,6 +193,7 @@ class EditorSession:
         self._tools = conversation.tool_runner(self._approver, steps=(step,))
         self._turn: asyncio.Task[schema.PromptResponse] | None = None
         self._is_cancelled_by_editor = False
+        """Whether that ended the last turn; otherwise its cancelling goes on to the program."""
 
     def begin_soon(self) -> None:
         """Show the notices so far and the commands, right after the answer to this request.
@@ -276,7 +278,7 @@ class EditorSession:
             self.updates.answer(await output_of(command, self.conversation, argument))
             return schema.PromptResponse(stop_reason="end_turn")
         conversation, updates = self.conversation, self.updates
-        backend = await conversation.slot.live_backend()
+        backend = await conversation.slot.live_backend()  # one that has ended is opened again
         message = await build_message(prompt, conversation, self._approver, backend)
         # MCP servers are asked for what the message names of theirs
         backend, message = await conversation.prepare(message)

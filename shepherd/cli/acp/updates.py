@@ -135,7 +135,7 @@ class SessionUpdates(Struct):
             return
         has_failed = result.startswith(_FAILED)
         content = call.change
-        if has_failed or not content:
+        if has_failed or not content:  # a call that failed has changed nothing
             content = [text_content(valid_text(result))]
         status: schema.ToolCallStatus = "failed" if has_failed else "completed"
         self.send(

@@ -55,6 +55,7 @@ class _Answers:
         self._approver = protocol.JsonApprover(writer.write)
         self._tools = conversation.tool_runner(self._approver).observed_by(self.denials)
         self._waiting = asyncio.Queue[messages.Message | protocol.CommandInput | None]()
+        # `interrupt` ends the one of these that runs
         self._running_turn: asyncio.Task[events.FinishReason] | None = None
         self._own_command: asyncio.Task[str] | None = None
         self._interrupted = False
@@ -159,7 +160,7 @@ class _Answers:
                     self._writer.bad_input(number, line, error)
         finally:
             self._approver.close()
-            self._waiting.put_nowait(None)
+            self._waiting.put_nowait(None)  # ends `run`
 
     def _interrupt(self) -> None:
         """End the user's own command or the turn, whichever runs; nothing if neither does."""

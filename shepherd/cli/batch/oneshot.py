@@ -44,6 +44,7 @@ class _Stream(Struct):
             self.is_open = not text.endswith("\n")
 
     def end_line(self) -> None:
+        """Begin a new line, unless the last one has ended."""
         if self.is_open:
             self.write("\n")
 
@@ -84,7 +85,7 @@ class PlainOutput(Struct):
 
     def note(self, text: str) -> None:
         """Print a line on stderr."""
-        if self.live:
+        if self.live:  # else stdout gets the answer byte for byte, without a line break of ours
             self._out.end_line()
         self._err.end_line()
         self._err.write(f"{sanitize(text)}\n")
@@ -183,6 +184,7 @@ class Denials(Struct):
         """Nothing: the call was allowed."""
 
     def _add(self, *, denied: bool) -> None:
+        """Count a decision if it was a denial, and not one of plan mode."""
         if denied and self.policy.mode is not ApproveMode.PLAN:
             self.count += 1
 

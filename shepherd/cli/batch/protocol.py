@@ -301,16 +301,10 @@ class EventWriter(Struct):
         """Report the end of the turn; calls without a result get one."""
         for call_id, name in list(self._open_calls.items()):  # a copy: each result removes one
             self._result(call_id, name, messages.INTERRUPTED)
-        ended: messages.JsonObject = {
-            "type": "end_turn",
-            "reason": reason,
-            "session": session,
-            "denied": denied,
-        }
-        # None where no price is known.
+        end = {"type": "end_turn", "reason": reason, "session": session, "denied": denied}
         costs = {"cost": self.turn.cost, "total_cost": self.session.cost}
-        ended |= {name: cost for name, cost in costs.items() if cost is not None}
-        self.write(ended)
+        known_costs = {name: cost for name, cost in costs.items() if cost is not None}
+        self.write({**end, **known_costs})
         self.turn = Totals()
 
     def write(self, data: dict[str, object]) -> bool:
@@ -324,6 +318,7 @@ class EventWriter(Struct):
         return not self.broken
 
     def _notice(self, notice: events.Notice) -> None:
+        """Write a `system` object, with the id of the call that it is about, if there is one."""
         of_call = {"id": notice.id} if notice.id else {}
         data = {"topic": notice.topic, "content": notice.text}
         self.write({"type": "system", **data, **of_call})
@@ -337,5 +332,6 @@ class EventWriter(Struct):
         self.write({"type": "stats", **stats.measures(), **known})
 
     def _result(self, id: str, name: str, content: str) -> None:
+        """Write the result of a call, which is no longer open."""
         self._open_calls.pop(id, None)
         self.write({"type": "tool_result", "id": id, "name": name, "content": content})

@@ -159,6 +159,7 @@ def shut_down(
 
 
 def _show(answer: Mapping[str, Any], text: str, *, as_json: bool) -> None:
+    """Print the server's answer as JSON, or in words."""
     typer.echo(json.dumps(answer) if as_json else text)
 
 

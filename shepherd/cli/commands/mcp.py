@@ -20,18 +20,8 @@ from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
 from shepherd.conversation.model_choice import model_of_flags
 from shepherd.errors import ConfigError, UsageError
+from shepherd.mcp import servers
 from shepherd.mcp.hub import find_server, forget_secrets, hub_of, server_secrets
-from shepherd.mcp.servers import (
-    Consents,
-    Origin,
-    Server,
-    ServerState,
-    ServerStore,
-    all_servers,
-    description,
-    make_server,
-    names_secret,
-)
 
 mcp = typer.Typer(
     name="mcp",
@@ -80,7 +70,7 @@ def add(
     In values, ${NAME} stands for a secret or a variable.
     """
     paths = Paths.from_env(os.environ)
-    store = ServerStore(paths.mcp_file)
+    store = servers.ServerStore(paths.mcp_file)
     if name in [server.name for server in store.all()]:
         raise UsageError(f"There is a server {name} already; remove it first.")
     place, secrets = "keyring" if options.keyring else "file", options.secret or []
@@ -97,7 +87,7 @@ def add(
         "tools": options.tools or [],
         "timeout": options.timeout,
     }
-    server = make_server(name, settings, Origin.USER, store.path)
+    server = servers.make_server(name, settings, servers.Origin.USER, store.path)
     for secret in secrets:
         server_secrets(paths).save(name, secret, read_key(f"{secret}: "), place)
     store.save(server)
@@ -133,7 +123,7 @@ def show_server(name: Name) -> None:
         "writable": ", ".join(definition.writable),
         "tools": ", ".join(definition.tools),
         "timeout": f"{definition.timeout:g} s",
-        "state": _standing(server, Consents(AcceptanceStore(paths.accepted_file))),
+        "state": _standing(server, servers.Consents(AcceptanceStore(paths.accepted_file))),
         "file": str(server.file),
         "log": str(paths.mcp_logs / f"{server.name}.log") if is_program else "",
     }
@@ -151,7 +141,7 @@ def test(context: typer.Context, name: Name) -> None:
 def remove(name: Name) -> None:
     """Remove a server and its secrets."""
     paths = Paths.from_env(os.environ)
-    store = ServerStore(paths.mcp_file)
+    store = servers.ServerStore(paths.mcp_file)
     forget_secrets(paths, store.remove(name))
     note(f"The server {name} is removed.")
 
@@ -165,13 +155,13 @@ def secret(
 ) -> None:
     """Store a secret of a server, which is asked for."""
     paths = Paths.from_env(os.environ)
-    store = ServerStore(paths.mcp_file)
+    store = servers.ServerStore(paths.mcp_file)
     server = store.get(name)
     place = "keyring" if keyring else "file"
     settings = server.definition.model_dump(exclude_defaults=True)
     settings["secrets"] = {**server.definition.secrets, variable: place}
     # raises ConfigError for a wrong name, before the secret is asked for
-    changed = make_server(name, settings, Origin.USER, store.path)
+    changed = servers.make_server(name, settings, servers.Origin.USER, store.path)
     server_secrets(paths).save(name, variable, read_key(f"{variable}: "), place)
     store.save(changed)
     note(f"{variable} of the server {name} is stored.")
@@ -182,12 +172,12 @@ def accept(name: Name, yes: Yes = False) -> None:
     """Accept a server of this project, exactly as its file defines it now."""
     paths = Paths.from_env(os.environ)
     server = find_server(paths, Path.cwd(), name)
-    if server.origin is Origin.USER:
+    if server.origin is servers.Origin.USER:
         raise UsageError(f"{name} is your own server; it needs no consent.")
-    show(description(server))
+    show(servers.description(server))
     if not yes:
         typer.confirm("Start it from now on?", abort=True)
-    Consents(AcceptanceStore(paths.accepted_file)).add(server)
+    servers.Consents(AcceptanceStore(paths.accepted_file)).add(server)
     note(f"The server {name} is accepted.")
 
 
@@ -200,7 +190,7 @@ def login(name: Name) -> None:
     server = find_server(paths, Path.cwd(), name)
     if not server.definition.url:
         raise UsageError(f"{name} is a program; only servers with a url have a login.")
-    if server.origin is Origin.PROJECT:  # the user has to accept its address first
+    if server.origin is servers.Origin.PROJECT:  # the user has to accept its address first
         accept(name)
 
     def show_url(url: str) -> None:
@@ -241,36 +231,36 @@ def serve(
 
 def summaries(paths: Paths, cwd: Path, warn: Callable[[str], None]) -> list[str]:
     """A line for each server: its name, its command or URL, and whether it may start."""
-    servers = all_servers(paths, cwd, warn)
-    consents = Consents(AcceptanceStore(paths.accepted_file))
-    width = max((len(server.name) for server in servers), default=0)
+    every = servers.all_servers(paths, cwd, warn)
+    consents = servers.Consents(AcceptanceStore(paths.accepted_file))
+    width = max((len(server.name) for server in every), default=0)
     return [
         f"{server.name:<{width}}  {_place(server)}  ({_standing(server, consents)})"
-        for server in servers
+        for server in every
     ]
 
 
-def _place(server: Server) -> str:
+def _place(server: servers.Server) -> str:
     """The command line or the URL."""
     definition = server.definition
     return definition.url or shlex.join([definition.command, *definition.args])
 
 
-def _standing(server: Server, consents: Consents) -> str:
+def _standing(server: servers.Server, consents: servers.Consents) -> str:
     """Whose server it is, and whether it may start: `of this project, not accepted`."""
     if not server.definition.enabled:
         return "off"
-    if server.origin is Origin.USER:
+    if server.origin is servers.Origin.USER:
         return "yours"
     return "of this project" if consents.includes(server) else "of this project, not accepted"
 
 
 def _assigned(key: str, value: str) -> str:
     """`KEY=value`; the value of a secret is hidden, unless it only names a variable."""
-    return f"{key}={'…' if names_secret(key) and '${' not in value else value}"
+    return f"{key}={'…' if servers.names_secret(key) and '${' not in value else value}"
 
 
-def _secret(paths: Paths, server: Server, name: str) -> str:
+def _secret(paths: Paths, server: servers.Server, name: str) -> str:
     """`TOKEN (keyring)`: the place of a secret, or why it can't be read."""
     place = server.definition.secrets[name]
     try:
@@ -299,6 +289,6 @@ async def _probe(config: Config, cwd: Path, name: str) -> int:
         [entry] = hub.entries
         for line in offer_lines(entry):
             show(line)
-        return 0 if entry.state is ServerState.READY else 1
+        return 0 if entry.state is servers.ServerState.READY else 1
     finally:
         await hub.aclose()

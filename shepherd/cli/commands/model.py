@@ -75,7 +75,7 @@ def info(
     path = builtin_model() if name == BUILTIN_NAME else locate_model(name, directory)
     summary = summarise(path)
     header = check_model_file(path)
-    choice = choose_projector(path, header, config.llamacpp)
+    choice = choose_projector(path, header, config.llamacpp)  # the file that reads images
     fit = fit_model(header, config.llamacpp, beside=choice.bytes)
     context_size = config.llamacpp.context_size or summary.context
     rows = {

@@ -94,7 +94,7 @@ class SharedSessionClient:
         return await self._call("GET", f"/request/{id}")
 
     async def cancel(self, id: str) -> None:
-        """Withdraw a request, or stop it; an ended one does not change."""
+        """Withdraw a request, or stop it; an ended or forgotten one does not change."""
         await self._call("DELETE", f"/request/{id}", ignored=(404, 409))
 
     async def session(self) -> messages.JsonObject:
@@ -143,13 +143,14 @@ class SharedSessionClient:
         while True:
             try:
                 async for update in self._connection(after, path):
-                    after = update.id or after
+                    after = update.id or after  # "": a stream can't resume from this update
                     failures = 0
                     yield update
             except httpx.TransportError as error:
                 failures += 1
                 if failures >= MAX_ATTEMPTS:
                     raise self._unreachable(error) from error
+            # also after an orderly end: the server may start again
             await asyncio.sleep(min(MAX_PAUSE, self._initial_pause * 2**failures))
 
     async def _connection(self, after: str, path: str) -> AsyncGenerator[RemoteUpdate]:
@@ -204,7 +205,7 @@ class SharedSessionClient:
             return errors.AccessError(f"{message} Give the key with --api-key or SHEPHERD_API_KEY.")
         if status == HTTPStatus.SERVICE_UNAVAILABLE:
             return errors.BusyError(message)
-        if status in (400, 413, 415):
+        if status in (400, 413, 415):  # a wrong request, a long one, one of another type
             return errors.InvalidRequestError(message)
         # a server with a session names what it did not find, such as a request
         if status == HTTPStatus.NOT_FOUND and not fields.get("code", "").endswith("_not_found"):

@@ -59,7 +59,9 @@ class RemoteSession:
         """Held while a prompt is sent: updates wait until its request is known."""
         self._questions = RemoteQuestions(client, approver, viewer.notice)
         self._following: asyncio.Task[None] | None = None
+        """Receives the updates while the session is entered; it ends if the connection is lost."""
         self._withdrawals: set[asyncio.Task[None]] = set()
+        """Cancel prompts that were interrupted while they were sent."""
 
     @asynccontextmanager
     async def following(self) -> AsyncGenerator[messages.JsonObject]:

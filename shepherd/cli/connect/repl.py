@@ -195,6 +195,7 @@ class RemoteCommands(Struct, frozen=True):
         return [f"The request {request_id} is cancelled."]
 
     async def _clear(self, argument: str) -> None:
+        """Delete the server's messages; all its clients are told."""
         await self.client.clear()
 
     async def _context(self, argument: str) -> Lines | None:
@@ -210,11 +211,13 @@ class RemoteCommands(Struct, frozen=True):
         return [Row(*row) for row in rows]
 
     async def _skills(self, argument: str) -> Lines:
+        """A row for each skill of the server's project."""
         session = await self.client.session()
         rows = [Row(str(s["name"]), str(s["description"])) for s in session.get("skills", [])]
         return rows or ["The server has no skills."]
 
     async def _run(self, name: str, argument: str) -> None:
+        """Have the server run a command, whose output comes as an update."""
         await self.client.command(f"/{name} {argument}".strip())
 
 

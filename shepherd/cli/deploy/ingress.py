@@ -70,6 +70,7 @@ class Ingress:
         self._limit = max_body_bytes
         self._addresses = addresses
         self._buffered = 0
+        """Bytes of all bodies that are held now, from their reading to the end of their answers."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; the record is for the shape of errors of this process."""
@@ -210,7 +211,7 @@ class ReplyWriter:
         """End the answer with an error in the shape of its API."""
         if self._has_ended:
             return
-        if not self._sent_status:
+        if not self._sent_status:  # the client has nothing yet
             await responses.ErrorResponse(error)(self._scope, self._receive, self._send)
         elif self._is_stream:
             self._has_ended = self.has_content = True

@@ -123,6 +123,7 @@ def merge_metrics(replies: Sequence[ReplicaReply]) -> bytes:
             merged = families.setdefault(
                 family.name, Metric(family.name, family.documentation, family.type)
             )
+            # a label of its own keeps the samples of two replicas apart
             merged.samples += [
                 sample._replace(labels={"replica": reply.replica, **sample.labels})
                 for sample in family.samples

@@ -43,6 +43,7 @@ class PrefixRouter(RequestRouter):
         if not replicas:
             return []
         known_lengths = self.replica_queue_len_cache
+        # None for one that was not asked lately
         lengths = {
             name: known_lengths.get(replica.replica_id) or 0 for name, replica in replicas.items()
         }

@@ -82,7 +82,7 @@ class ServedAgent(Struct, eq=False):
             return ToolResult(
                 f"Error: bad arguments for {ASK}: {place}: {problem['msg']}", ok=False
             )
-        async with self._turn:
+        async with self._turn:  # all questions are turns of one conversation
             try:
                 return await self._turn_result(call, request, approver)
             except ShepherdError as error:

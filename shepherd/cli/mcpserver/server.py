@@ -38,6 +38,7 @@ class McpService(Struct, eq=False):
     """One connection to a client.
 
     `read` returns the settings for a directory. `names` are the chosen tools, none for the default.
+    `_at_roots` tells whether the client was asked for its directory.
     """
 
     read: Callable[[Path], Config]
@@ -93,6 +94,7 @@ class McpService(Struct, eq=False):
             return self._agent
 
     async def _close(self) -> None:
+        """Close the conversation, if one is open."""
         agent, self._agent = self._agent, None
         if agent is not None:
             await agent.conversation.aclose()

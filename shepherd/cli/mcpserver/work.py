@@ -103,6 +103,7 @@ MAX_WAITING = 32
 OVERLOADED = ToolResult(f"Error: denied: {MAX_WAITING} calls wait for answers already", ok=False)
 
 MAX_NOTICES = 1000
+"""Notices of one call that wait to be sent; further ones are dropped."""
 
 ANSWER_SECONDS = 3600.0
 """The longest wait for the answer to a question of a call that the client must send again."""
@@ -114,6 +115,8 @@ Body = Callable[["RunningCall"], Awaitable[ToolResult]]
 
 
 class _Question(Struct, eq=False):
+    """A form for the client, and what becomes its answer; None if the client can't show it."""
+
     form: types.ElicitRequestFormParams
     answer: asyncio.Future[types.ElicitResult | None]
 
@@ -143,7 +146,7 @@ class RunningCall(Struct, eq=False):
             answer: asyncio.Future[types.ElicitResult | None]
             answer = asyncio.get_running_loop().create_future()
             self.questions.put_nowait(_Question(form, answer))
-            return await answer  # the repeated call brings it
+            return await answer  # `_resumed` sets it when the client repeats the call
 
     async def _request(self, form: types.ElicitRequestFormParams) -> types.ElicitResult | None:
         """The answer to a question that is sent as a request, None if the client fails at it."""
@@ -172,11 +175,14 @@ class RunningCall(Struct, eq=False):
             await self._send(self._notices.get_nowait())
 
     async def _send(self, text: str) -> None:
+        """Send a notice as progress, whose number must grow each time."""
         self._sent_notices += 1
         await self.context.session.report_progress(self._sent_notices, None, text)
 
 
 class _WaitingWork(Struct, eq=False):
+    """A call whose question the client has, until it repeats the call or time has run out."""
+
     call: RunningCall
     task: asyncio.Task[ToolResult]
     question: _Question
@@ -206,7 +212,7 @@ class Calls(Struct, eq=False):
             task = asyncio.ensure_future(body(call))
         report = asyncio.ensure_future(call.report())
         question = asyncio.ensure_future(call.questions.get())
-        waits = False  # a call that waits goes on with the client's next request
+        waits = False  # if so, the call goes on with the client's next request
         try:
             await asyncio.wait([task, question], return_when=asyncio.FIRST_COMPLETED)
             if task.done():
@@ -262,4 +268,5 @@ class Calls(Struct, eq=False):
         return work
 
     def _expire(self, state: str) -> None:
+        """Stop a call whose answer has not come in time."""
         self._take(state).task.cancel()
