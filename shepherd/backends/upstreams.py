@@ -296,7 +296,7 @@ class _Shared:
     def __init__(self, provider: Provider, timing: Timing) -> None:
         limits = RateLimits(provider.requests_per_minute, provider.tokens_per_minute)
         self._provider = provider
-        self._limiter = RateLimiter(limits, timing.clock, timing.sleep)
+        self._limiter = RateLimiter(limits, timing)
         self._estimators: dict[str, TokenEstimator] = {}
 
     async def open(self, opening: Callable[[Provider], Awaitable[Backend]], url: str) -> Backend:

@@ -325,7 +325,7 @@ class Reading:
         if self._answer.ended:
             return
         deltas: list[stream.Delta] = []
-        for name, data in received:
+        for name, data, _id in received:
             text = data.strip()
             self._has_done_mark = self._has_done_mark or text == _DONE
             if self._has_done_mark:

@@ -12,10 +12,11 @@ MAX_EVENT_BYTES = 16 * 1024 * 1024
 
 
 class StreamEvent(NamedTuple):
-    """One event with its raw data; `name` is "" if the framing or the server has none."""
+    """One event with its raw data; `name` and `id` are "" if the framing or the server has none."""
 
     name: str
     data: bytes
+    id: str = ""
 
 
 class StreamDecoder(ABC):
@@ -41,9 +42,9 @@ class SSEDecoder(StreamDecoder):
     def __init__(self, max_bytes: int = MAX_EVENT_BYTES) -> None:
         self._lines = _Lines(max_bytes)
         self._max_bytes = max_bytes
-        # the name and the data of the event that has begun
+        # the fields of the event that has begun
         self._data_size = 0
-        self._name = ""
+        self._name = self._id = ""
         self._data: list[bytes] = []
 
     def feed(self, data: bytes) -> list[StreamEvent]:
@@ -61,12 +62,12 @@ class SSEDecoder(StreamDecoder):
     def _take(self, line: bytes, events: list[StreamEvent]) -> None:
         """Read one line; an empty one ends an event, which is added to `events`.
 
-        Other fields than data and event are ignored, and so are comments (lines with ":").
+        Other fields than data, event and id are ignored, and so are comments (lines with ":").
         """
         if not line:
             if self._data:  # else the event was only a comment, to keep the connection alive
-                events.append(StreamEvent(self._name, b"\n".join(self._data)))
-            self._name, self._data, self._data_size = "", [], 0
+                events.append(StreamEvent(self._name, b"\n".join(self._data), self._id))
+            self._name, self._id, self._data, self._data_size = "", "", [], 0
             return
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
@@ -76,6 +77,8 @@ class SSEDecoder(StreamDecoder):
             self._data.append(value)
         elif field == b"event":
             self._name = value.decode("utf-8", "replace")
+        elif field == b"id":
+            self._id = value.decode("utf-8", "replace")
 
 
 class LinesDecoder(StreamDecoder):
