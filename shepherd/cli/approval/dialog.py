@@ -184,6 +184,7 @@ class Dialog:
         return Pager([*self.question.lines, *added], unicode=self._unicode)
 
     def _mark(self, index: int) -> None:
+        """Mark another entry, whose rules take the place of those of the one before."""
         if index != self._marked_index:
             self._marked_index = index
             self.page_rules(paged=False)  # the next drawing measures the rules of this entry

@@ -305,6 +305,7 @@ class MarkdownFlow:
             self._new_ink.append(block.line(source))
 
     def _end_code(self) -> None:
+        """End the open block of code, also one without a closing fence."""
         if self._code is not None:
             self._new_ink.append(self._code.bottom())
             self._code = None
@@ -330,9 +331,11 @@ class MarkdownFlow:
         return False
 
     def _add_table_rows(self, rows: list[Piece]) -> None:
+        """Return rows, set in as far as the item that the table is in."""
         self._new_ink += [with_margin(row.renderable, self._items.indent) for row in rows]
 
     def _end_table(self) -> None:
+        """Return the rows that the open table has held."""
         if self._table is not None:
             self._add_table_rows(self._table.finish())
             self._table = None
@@ -364,10 +367,12 @@ class MarkdownFlow:
         return self._text_stream is not None and not self._heading_style
 
     def _add_to_quote(self, text: str) -> None:
+        """Read text of the open quote; its ink has an edge."""
         if self._quote is not None:
             self._new_ink += quoted(self._quote.feed(text), self._quote_edge())
 
     def _end_quote(self) -> None:
+        """Return what the open quote has held."""
         if self._quote is not None:
             quote, self._quote = self._quote, None
             self._new_ink += quoted(quote.finish(), self._quote_edge())

@@ -196,6 +196,7 @@ class Renderer:
                 pass
 
     def _on_text(self, text: str) -> None:
+        """Stream the answer, which ends the reasoning."""
         self._end_thinking()
         self._start("writing")
         self._surface.show(*self._answer.feed(text))
@@ -275,6 +276,7 @@ class Renderer:
                 self.notice(notice.text)
 
     def _on_stop(self, reason: events.FinishReason) -> None:
+        """End the text of a generation, and tell if it was cut."""
         self.settle()
         if reason is events.FinishReason.LENGTH:
             self.notice(events.CUT, "warn")

@@ -200,6 +200,7 @@ def chose_file(buffer: Buffer) -> bool:
     """Whether an entry that is not a command was chosen."""
     state = buffer.complete_state
     chosen = state is not None and state.current_completion is not None
+    # with a slash, it is a command or its argument, which Enter runs
     return chosen and not buffer.text.startswith("/")
 
 
@@ -255,6 +256,7 @@ def score(path: str, query: str) -> int:
     `src/needle.py` has the score 0 for `need`, 1 for `edl` and 2 for `ndl`.
     """
     whole = path.lower().rstrip("/")
+    # a slash in the query is in none of the names
     text = whole if "/" in query else whole.rpartition("/")[2]
     if text.startswith(query):
         return 0
@@ -285,6 +287,7 @@ def _git_files(cwd: Path) -> list[str] | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
+    # a code: there is no repository
     if result.returncode or len(result.stdout) > MAX_LIST_BYTES:
         return None
     names = (os.fsdecode(name) for name in result.stdout.split(b"\0") if name)

@@ -161,6 +161,7 @@ def _bind_escape(
         return not (prompt.text or is_asking() or actions.busy)
 
     def press() -> None:
+        """Handle one press, by what there is to close or to stop."""
         nonlocal first_pressed_at
         now = time.monotonic()
         is_second = now - first_pressed_at < TWICE_SECONDS

@@ -331,6 +331,7 @@ class ResultPanel(_Panel):
             self._open(index)
 
     def _page(self, turn: Callable[[Pager], None]) -> None:
+        """Show another part of the result."""
         if self._pager is not None:
             turn(self._pager)
             self._app().invalidate()

@@ -38,7 +38,7 @@ class PromptHistory(FileHistory):
         """The entries, the newest first."""
         async for entry in super().load():
             yield entry
-        get_app().invalidate()
+        get_app().invalidate()  # what a search finds is known only now
 
 
 def open_history(path: Path) -> History:

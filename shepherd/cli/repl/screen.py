@@ -139,7 +139,7 @@ class Screen(Surface):
             return await self.ask_text(label)
         finally:
             self._is_secret = False
-            self._reply_buffer.reset()
+            self._reply_buffer.reset()  # nothing keeps the secret
 
     def hint(self, text: str) -> None:
         """Show `text` in the prompt until the user types."""
@@ -166,7 +166,7 @@ class Screen(Surface):
             return  # the terminal was closed
         finally:
             self._attention.end()
-            self._ink.write()
+            self._ink.write()  # what has come too late for a redraw
             if self._terminal_answers is not None:
                 self._terminal_answers.drop()
 
@@ -195,7 +195,7 @@ class Screen(Surface):
     def _open_editor(self) -> None:
         """Edit the typed text in the user's editor; output waits meanwhile."""
         self.prompt.unfold()
-        self._pause()
+        self._pause()  # the editor has the terminal
         editing = self.prompt.buffer.open_in_editor()
         editing.add_done_callback(lambda _task: self._go_on())
 

@@ -259,6 +259,7 @@ class ResizingApplication(Application[None]):
         """Stop the process and its group, as Ctrl+Z in a shell; the live area is gone meanwhile."""
 
         def stop() -> None:
+            """Stop, and return from it when the user goes on."""
             self._before_pause()
             own_group = 0  # for `kill`
             os.kill(own_group if suspend_group else os.getpid(), signal.SIGTSTP)

@@ -39,7 +39,7 @@ class RenderingExecutor(Struct):
         output_bytes: int | None = None,
         on_event: events.EventCallback = events.ignore_events,
     ) -> ToolResult:
-        """The call's result."""
+        """Run a call, which the renderer shows at its beginning; its change is shown at its end."""
         self.renderer.tool_started(call)
         result = await self.inner.run(call, output_bytes, on_event)
         self.renderer.tool_finished(call, result)
@@ -107,7 +107,7 @@ class TerminalApprover:
         self._one_at_a_time = asyncio.Lock()
 
     async def ask(self, request: ApprovalRequest) -> Approval:
-        """The user's answer."""
+        """Show the call and the question; returns the answer, and what the user typed for it."""
         async with self._one_at_a_time:
             self._renderer.show_call(request.call)
             self._renderer.activity.stop()
@@ -131,7 +131,7 @@ class TerminalApprover:
 
 def _outcome(answer: Answer, request: ApprovalRequest, feedback: str) -> str:
     """What an answer did: `denied`, `allowed once`, or the rules that it added."""
-    if answer is Answer.TELL:
+    if answer is Answer.TELL:  # a no with a message, also to a plan
         return f"denied: {feedback}"
     choice = choice_of(answer)
     if request.is_plan:

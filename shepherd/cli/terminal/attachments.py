@@ -157,6 +157,7 @@ def resolved(cwd: Path, path: str) -> Path:
 
 
 def _exists(cwd: Path, path: str) -> bool:
+    """Whether there is such a file; False for what no file can be called."""
     try:
         return resolved(cwd, path).exists()
     except (OSError, ValueError):  # such as a name that is too long, or one with a NUL
