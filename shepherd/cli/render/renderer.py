@@ -106,7 +106,7 @@ class Renderer:
 
     def tool_started(self, call: ToolCall) -> None:
         """Show that a call begins; that of a sub-agent has a live line until its result."""
-        if call.name == TASK:
+        if call.name == TASK:  # several run together, so their lines come with their results
             self._state_of(call).is_begun_task = True
         else:
             self.show_call(call)
@@ -262,7 +262,7 @@ class Renderer:
         match notice.topic:
             case events.Topic.TASK | events.Topic.OUTPUT if self._surface.has_live_area:
                 self._live_calls.take(notice)
-            case events.Topic.OUTPUT:  # the result has it too
+            case events.Topic.OUTPUT:  # without a live area; the result has it too
                 pass
             case events.Topic.STEERING:
                 self.settle()
@@ -316,5 +316,5 @@ def _show(message: Message, renderer: Renderer) -> None:
                 renderer(call)
         case Role.TOOL:
             renderer(events.ToolResult(message.tool_call_id, message.name, message.plain_text))
-        case Role.SYSTEM:
+        case Role.SYSTEM:  # no part of the talk
             pass

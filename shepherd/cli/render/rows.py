@@ -28,7 +28,9 @@ class RowWriter:
         self._later_prefix = Text()
         """What stands before each further row of the open line."""
         self._width = 0
+        """That of the window, as `write` was told."""
         self._column = 0
+        """Where the next text is written."""
         self._first_column = 0
         """The column after what stands before the row."""
         self._blanks: list[Fragment] = []

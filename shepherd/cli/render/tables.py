@@ -22,7 +22,7 @@ _BAR = re.compile(r"(?<!\\)\|")
 
 
 def cell_texts(line: str) -> list[Text]:
-    """The cells in a line of Markdown."""
+    """The cells in a line of Markdown: `a` and `b` in `| a | b |`."""
     inner = line.strip().removeprefix("|")
     if inner.endswith("|") and not inner.endswith("\\|"):  # `\|` is a bar in the text
         inner = inner[:-1]
@@ -120,6 +120,7 @@ class TableStream:
         self._rule = rule
         self._held_rows: list[list[Text]] = []
         self._columns: Columns | None = None
+        """None until the widths are fixed."""
 
     def feed(self, line: str) -> list[Piece]:
         """Read a row; returns the rows that can be written."""
