@@ -166,6 +166,7 @@ class _Span:
         if not self._has_arrived(opening_end):  # more backticks may follow
             return None
         count = opening_end - self._at
+        # so many backticks, and neither more before nor after them
         closing = re.compile(rf"(?<!`)`{{{count}}}(?!`)").search(
             self._text, opening_end, self._limit
         )

@@ -157,7 +157,7 @@ class MarkdownFlow:
         """Read a line outside of code, tables and quotes that is not blank."""
         after_text = self._text_stream is not None
         if line.kind is LineKind.ITEM and not self._begins_item(line, after_text=after_text):
-            line = Line(LineKind.TEXT, line.indent, "", source.strip())
+            line = Line(LineKind.TEXT, line.indent, source.strip())
         # text after an open paragraph continues it, whatever its indent
         if line.kind is not LineKind.TEXT or not after_text:
             self._items.close_before(line)

@@ -31,15 +31,15 @@ class LineKind(StrEnum):
 
 
 class Line(Struct, frozen=True):
-    """A line: `indent` in cells, the `marker` of its kind, and the `content` after it.
+    """A line: `indent` in cells, and its `content` after the `marker` of a fence, heading or item.
 
     `content_column` is where its content begins in an item.
     """
 
     kind: LineKind
     indent: int
-    marker: str
-    content: str
+    content: str = ""
+    marker: str = ""
     content_column: int = 0
 
 
@@ -61,22 +61,22 @@ def read_line(line: str) -> Line:
     text = expanded.lstrip(" ")
     indent = len(expanded) - len(text)
     if not text.strip():
-        return Line(LineKind.BLANK, indent, "", "")
+        return Line(LineKind.BLANK, indent)
     if fence := _FENCE.match(text):
-        return Line(LineKind.FENCE, indent, fence["marker"], fence["content"])
+        return Line(LineKind.FENCE, indent, fence["content"], fence["marker"])
     if heading := _HEADING.match(text):
-        return Line(LineKind.HEADING, indent, heading["marker"], heading["content"])
+        return Line(LineKind.HEADING, indent, heading["content"], heading["marker"])
     if _RULE.match(text):  # before items: `* * *` would be one
-        return Line(LineKind.RULE, indent, "", text)
+        return Line(LineKind.RULE, indent, text)
     if _UNDERLINE.match(text):
-        return Line(LineKind.UNDERLINE, indent, "", text)
+        return Line(LineKind.UNDERLINE, indent, text)
     if item := _ITEM.match(text):
-        content = item["content"] or ""
+        content = item["content"] or ""  # None: the line ends after the marker
         column = len(expanded) - len(content)
-        return Line(LineKind.ITEM, indent, item["marker"], content, column)
+        return Line(LineKind.ITEM, indent, content, item["marker"], column)
     if text.startswith(">"):
-        return Line(LineKind.QUOTE, indent, ">", text[1:].removeprefix(" "))
-    return Line(LineKind.TABLE if text.startswith("|") else LineKind.TEXT, indent, "", text)
+        return Line(LineKind.QUOTE, indent, text[1:].removeprefix(" "))
+    return Line(LineKind.TABLE if text.startswith("|") else LineKind.TEXT, indent, text)
 
 
 def is_delimiter_row(line: str) -> bool:
@@ -235,7 +235,10 @@ class CodeBlock:
         return Piece(Text(self._margin + INDENT) + self._highlighted(code), soft_wrap=True)
 
     def _highlighted(self, code: str) -> Text:
-        """A line in the colours of its language, as the lines before it determine them."""
+        """A line in the colours of its language, as the lines before it determine them.
+
+        It is plain without a language, or an unknown one, and if it is very long.
+        """
         if len(self._last_lines) >= MAX_CONTEXT:  # half of them, as then most calls drop none
             del self._last_lines[: MAX_CONTEXT // 2]
         self._last_lines.append(code)

@@ -138,7 +138,8 @@ class Activity:
         self._glyphs = glyphs
         self.label = ""
         self._detail = ""
-        self._since = 0.0
+        """Its progress, which the next `start` replaces."""
+        self._since = 0.0  # of `time.monotonic`
 
     def start(self, label: str, detail: str = "") -> None:
         """Begin an activity, or tell its progress: with the same label the clock continues."""

@@ -35,7 +35,10 @@ def call_line(call: ToolCall, glyphs: Glyphs) -> Piece:
 
 
 def argument_summary(arguments: JsonObject) -> str:
-    """A summary of the arguments: the subject first, without long texts."""
+    """A summary of the arguments: the subject first, without long texts.
+
+    `notes.txt start=1` is that of `{"start": 1, "path": "notes.txt"}`.
+    """
     subject = next((key for key in _SUBJECTS if isinstance(arguments.get(key), str)), "")
     parts = [revealed_line(str(arguments[subject]), MAX_ARGUMENT)] if subject else []
     for key, value in arguments.items():
@@ -55,7 +58,7 @@ def result_pieces(call: ToolCall, content: str, glyphs: Glyphs, hint: str = "") 
 
     `hint` says how to read the lines that are left out.
     """
-    if content.startswith("Error: "):
+    if content.startswith("Error: "):  # on one line, as it is for the model
         return [_hanging([revealed_line(content, MAX_LINE)], glyphs, "bad")]
     lines = sanitize(content).rstrip("\n").split("\n")
     unit = traits_of(call.name).unit
