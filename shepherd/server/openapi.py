@@ -139,5 +139,5 @@ def _schema(sample: object) -> JsonObject:
             return {"type": "boolean"}
         case int():
             return {"type": "integer"}
-        case _:
+        case _:  # a text, which errors of another kind may lack
             return {"type": ["string", "null"]}

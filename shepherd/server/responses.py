@@ -81,8 +81,9 @@ class EventStreamResponse(Response):
     ) -> None:
         """`late_headers` may get entries until the first frame is sent."""
         self.media_type = stream_format.media_type
+        # `X-Accel-Buffering` keeps nginx from holding frames back
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
-        del self.headers["content-length"]
+        del self.headers["content-length"]  # Starlette's, of an empty body
         self._open_frames = open_frames
         self._to_error = to_error
         self._filler = stream_format.keepalive

@@ -93,7 +93,9 @@ class PathScopes:
     def __init__(self, plugin_paths: Iterable[str] = ()) -> None:
         # `/notes/{id}` is `/notes` here, which stands for all paths below it
         fixed = {template.partition("{")[0].rstrip("/") for template in plugin_paths}
+        # one above a path of ours could match that too, as `/v1/{path}`; it needs `admin`
         above_ours = {above for path in (*_PATHS, *_READ_PATHS) for above in _and_above(path)}
+        # one below a path of ours needs what that needs
         below_none = {p for p in fixed - above_ours if _PATHS.keys().isdisjoint(_and_above(p))}
         self._paths = dict.fromkeys(below_none, _TOOLS) | dict(_PATHS)
 

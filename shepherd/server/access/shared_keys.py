@@ -149,7 +149,7 @@ def _replace(rows: Rows, change: KeyChange) -> None:
         [
             (key.name, last_place + number, format_entry(key))
             for number, key in enumerate(new, start=1)
-            if key not in old
+            if key not in old  # unchanged keys are not written
         ],
     )
     rows.execute("UPDATE api_keys_generation SET number = number + 1")

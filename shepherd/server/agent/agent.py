@@ -325,6 +325,7 @@ def total(stats: Sequence[Stats]) -> Stats:
     """The sums over all rounds, with the context after the last one."""
     if not stats:
         return Stats()
+    # a measure that a backend does not tell is None
     sums: dict[str, Any] = {
         name: sum(getattr(of_round, name) or 0 for of_round in stats) for name in MEASURES
     }

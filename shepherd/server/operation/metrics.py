@@ -213,13 +213,10 @@ class Metrics(Collector):
     def _llamacpp(self, models: Sequence[LoadedModel]) -> Iterator[Metric]:
         """The totals under the names of llama.cpp's server, which have no labels."""
         tokens = self.tokens
-        cached = total(tokens, kind="cached")  # our prompts include these, llama.cpp's do not
+        cached = total(tokens, kind="cached")
+        read = max(0, total(tokens, kind="prompt") - cached)  # our prompts include cached tokens
         for name, text, value in (
-            (
-                "prompt_tokens",
-                "Tokens of prompts that were read.",
-                max(0, total(tokens, kind="prompt") - cached),
-            ),
+            ("prompt_tokens", "Tokens of prompts that were read.", read),
             ("prompt_tokens_cached", "Tokens of prompts from a cache.", cached),
             ("tokens_predicted", "Generated tokens.", total(tokens, kind="generated")),
         ):

@@ -233,7 +233,8 @@ class Catalog:
         config, model = self._config, self._config.model
         opening = partial(self._open, config)
         if not model.provider:
-            return OpenableModel(*self._local_key(), opening, essential=True)
+            key, measure = self._local_key()
+            return OpenableModel(key, measure, opening, essential=True)
         provider = self._providers.pick(model.provider)
         # with a fallback it is not the model that a request names by the provider's label
         key = "" if model.fallback else provider.label

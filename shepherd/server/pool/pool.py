@@ -147,7 +147,7 @@ class ModelPool(Models):
         catalog = Catalog(config, providers, opener, self._catalog.memory)
         aliases = Aliases(config.server.aliases)
         model = await asyncio.to_thread(catalog.default)
-        if reopens:
+        if reopens:  # before the lease, which then opens the default model anew
             self._loaded.retire()
         async with self._loaded.lease(model) as backend:
             info = backend.info

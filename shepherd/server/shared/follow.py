@@ -36,7 +36,7 @@ async def watch_log(
     log: UpdateLog, hello: JsonObject, after: str, client: str = ""
 ) -> AsyncGenerator[str]:
     """The updates of a log as in `watch`; `hello` is the data of `connected`."""
-    start = log.number_of(after) if after else log.last
+    start = log.number_of(after) if after else log.last  # None for the id of another server
     can_resume = start is not None and log.since(start) is not None
     first = log.last if start is None or not can_resume else start
     hello = {**hello, "update_id": log.id_of(first)}
@@ -55,15 +55,16 @@ async def watch_request(
 ) -> AsyncGenerator[str]:
     """The updates of one request after `start`, up to its `response_complete`."""
     async for updates, missed in _batches(log, start):
-        own = [
+        of_request = [
             update
             for update in updates
             if update.request == request.id and update.concerns(request.client)
         ]
-        text = missed + "".join(update.frame for update in own)
+        text = missed + "".join(update.frame for update in of_request)
         if text:
             yield text
-        is_complete = any(update.kind is UpdateKind.RESPONSE_COMPLETE for update in own)
+        is_complete = any(update.kind is UpdateKind.RESPONSE_COMPLETE for update in of_request)
+        # the end of a request that is over may be among what was missed, and comes only once
         may_have_missed_end = bool(missed) and request.state is requests.State.DONE
         if is_complete or may_have_missed_end:
             return

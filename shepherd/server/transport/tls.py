@@ -87,7 +87,7 @@ def _load(context: ssl.SSLContext, files: TlsFiles) -> None:
         """The password of an encrypted key; OpenSSL would ask for it at the terminal."""
         nonlocal password_uses
         password_uses += 1
-        if files.password is None:
+        if files.password is None:  # loading then fails, and the error tells what to set
             return b""
         return _read(files.password, "password file").rstrip(b"\r\n")
 

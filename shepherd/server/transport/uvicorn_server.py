@@ -60,10 +60,10 @@ class DrainingServer(uvicorn.Server):
                 loop="asyncio",
                 ws="none",
                 lifespan="off",
-                log_config=None,
-                access_log=False,
+                log_config=None,  # `logging_to_stderr` has uvicorn's log too
+                access_log=False,  # `Front` writes it
                 server_header=False,
-                proxy_headers=False,
+                proxy_headers=False,  # a client could claim any address with them
             )
         )
 
