@@ -108,6 +108,7 @@ def to_api_error(error: BaseException, context_size: int = 0) -> ApiError:
         case errors.ContextFullError():
             return _context_error(error, context_size)
         case SharedSessionError():
+            # the field of the body that is at fault, where one is
             param = "decision" if error.code is RefusalCode.INVALID_DECISION else None
             return ApiError(_REFUSAL_STATUS[error.code], str(error), error.code.value, param)
         case errors.ShepherdError():

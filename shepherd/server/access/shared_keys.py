@@ -116,7 +116,7 @@ def repeat(owner: T, work: Callable[[T], None], seconds: float) -> None:
     def run() -> None:
         while not stop.wait(seconds):
             current = reference()
-            if current is not None:
+            if current is not None:  # else it is garbage, and `stop` is set at once
                 work(current)
             del current  # the thread must not keep the object while it waits
 

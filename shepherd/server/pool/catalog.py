@@ -121,6 +121,7 @@ class MachineMemory:
         limit = Memory(self._free, self._vram)
         header = check_model_file(path)
         fit = fit_model(header, settings, limit=limit)
+        # the projector, which reads images, goes where the model goes
         size = projector_bytes(path, header, settings)
         return fit.memory + (Memory(vram=size) if fit.demand.gpus else Memory(ram=size))
 

@@ -36,7 +36,7 @@ async def watch_log(
     log: UpdateLog, hello: JsonObject, after: str, client: str = ""
 ) -> AsyncGenerator[str]:
     """The updates of a log as in `watch`; `hello` is the data of `connected`."""
-    start = log.number_of(after) if after else log.last  # None for the id of another server
+    start = log.number_of(after) if after else log.last  # None: not of this log
     can_resume = start is not None and log.since(start) is not None
     first = log.last if start is None or not can_resume else start
     hello = {**hello, "update_id": log.id_of(first)}

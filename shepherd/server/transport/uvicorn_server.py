@@ -92,6 +92,7 @@ class DrainingServer(uvicorn.Server):
             context = None
             if self._tls is not None and sock.family != socket.AF_UNIX:
                 context = self._tls.context
+            # asyncio refuses a time for handshakes without encryption
             seconds = None if context is None else self._settings.read_timeout
             listener = await loop.create_server(
                 protocol, sock=sock, ssl=context, ssl_handshake_timeout=seconds
