@@ -44,11 +44,10 @@ class _Accepted(Section):
     accepted: dict[str, str] = {}
 
 
-class AcceptanceStore:
+class AcceptanceStore(Struct, frozen=True):
     """A private file of hashes; `path` need not exist yet."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     def is_accepted(self, proposal: Proposal) -> bool:
         """Whether the user accepted exactly this; raises ConfigError if the file is broken."""

@@ -26,9 +26,9 @@ def set_value(path: Path, key: str, value: object) -> str:
 
     def change(document: Document) -> None:
         table = _table(document, section)
-        kept = next((n for n in names if n in table), names[0])  # the name that the file uses
-        table[kept] = value
-        for name in set(names) - {kept}:  # two names of one setting would be an error
+        used = next((name for name in names if name in table), names[0])
+        table[used] = value
+        for name in set(names) - {used}:  # two names of one setting would be an error
             table.pop(name, None)
 
     return _edit(path, change)

@@ -48,6 +48,7 @@ def replace_at(directory: int, name: str, data: bytes, attributes: Attributes) -
     A reader sees the old content or the new one. If the system supports it, the new file has no
     name until it is complete, so a killed process leaves nothing behind. Raises OSError.
     """
+    # a file that gets a mode later is private until then
     created_mode = 0o666 if attributes.mode is None else 0o600
     descriptor, temporary = _new_file(directory, name, created_mode)
     with os.fdopen(descriptor, "wb") as file:
@@ -176,7 +177,10 @@ def parse_toml(place: str | Path, text: str) -> dict[str, Any]:
 
 
 def _check_kind(path: Path, status: os.stat_result) -> None:
-    """Raise ConfigError for a pipe, a device or a directory, but not for the null device."""
+    """Raise ConfigError for a pipe, a device or a directory.
+
+    The null device is an empty file: with it, users switch a file of settings off.
+    """
     if stat.S_ISREG(status.st_mode) or os.path.samestat(status, Path(os.devnull).stat()):
         return
     raise ConfigError(f"{path}: is not a regular file; put one there, or remove it")

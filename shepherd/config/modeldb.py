@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from msgspec import Struct, field
+from msgspec import Struct
 from pydantic import Field, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -58,40 +58,30 @@ class ModelFacts(Struct, frozen=True):
     context_source: str = ""
 
 
-class ModelDatabase(Struct, frozen=True):
-    """Entries by pattern, in files; later files override earlier ones."""
+def model_facts(model: str, user_file: Path) -> ModelFacts:
+    """The facts in the packaged database, overridden by the user's file, which need not exist.
 
-    layers: Sequence[tuple[str, Sequence[ModelEntry]]] = field(default_factory=tuple)
-
-    @classmethod
-    def load(cls, user_file: Path) -> ModelDatabase:
-        """The packaged database, overridden by the user's file, which need not exist.
-
-        Raises ConfigError with the file and line of an error in the user's file.
-        """
-        packaged = files("shepherd.config").joinpath(PACKAGED).read_text(encoding="utf-8")
-        return cls(
-            [
-                ("the model database", _entries(packaged, PACKAGED)),
-                (str(user_file), _entries(read_settings(user_file), str(user_file))),
-            ]
-        )
-
-    def facts(self, model: str) -> ModelFacts:
-        """The facts about `model`; within a file, the longest matching pattern wins."""
-        values: dict[str, Any] = {}
-        # with and without its path: `openai/gpt-5` is also `gpt-5`
-        names = (model.lower(), model.lower().rpartition("/")[2])
-        for source, entries in self.layers:
-            matching = [entry for entry in entries if _exactness(entry, names)]
-            # the longest pattern comes last, and so overrides the others
-            for entry in sorted(matching, key=lambda entry: _exactness(entry, names)):
-                entry_values = entry.model_dump(exclude_defaults=True)
-                del entry_values["match"]
-                values |= entry_values
-                if "context" in entry_values:
-                    values["context_source"] = source
-        return ModelFacts(model, **values)
+    Within a file, the longest pattern that matches the model wins. Raises ConfigError with the file
+    and line of an error in the user's file.
+    """
+    packaged = files("shepherd.config").joinpath(PACKAGED).read_text(encoding="utf-8")
+    sources = {
+        "the model database": _entries(packaged, PACKAGED),
+        str(user_file): _entries(read_settings(user_file), str(user_file)),
+    }
+    values: dict[str, Any] = {}
+    # with and without its path: `openai/gpt-5` is also `gpt-5`
+    names = (model.lower(), model.lower().rpartition("/")[2])
+    for source, entries in sources.items():
+        matching = [entry for entry in entries if _exactness(entry, names)]
+        # the longest pattern comes last, and so overrides the others
+        for entry in sorted(matching, key=lambda entry: _exactness(entry, names)):
+            entry_values = entry.model_dump(exclude_defaults=True)
+            del entry_values["match"]
+            values |= entry_values
+            if "context" in entry_values:
+                values["context_source"] = source
+    return ModelFacts(model, **values)
 
 
 def _exactness(entry: ModelEntry, names: Sequence[str]) -> int:

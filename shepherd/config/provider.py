@@ -47,14 +47,10 @@ def type_meant(value: object, types: Iterable[str]) -> str:
     return f"; did you mean {known}?" if known else validation.did_you_mean(name, types)
 
 
-def is_known_type(type: str) -> bool:
-    """Whether Shepherd or an installed plugin has providers of this type."""
-    return type in PROVIDER_TYPES or type in plugin_types()
-
-
-def plugin_types() -> list[str]:
-    """The types of providers that plugins add; plugins are not loaded."""
-    return [plugin.name for plugin in installed_plugins() if plugin.group is Group.BACKENDS]
+def known_types() -> list[str]:
+    """The types of providers, also those that plugins add; plugins are not loaded."""
+    plugins = [plugin.name for plugin in installed_plugins() if plugin.group is Group.BACKENDS]
+    return [*PROVIDER_TYPES, *plugins]
 
 
 Dialect = Literal["", "strict", "extended"]
@@ -211,7 +207,7 @@ def make_provider(name: str, values: Mapping[str, object], *, is_stored: bool = 
 
 def _type_problems(type: object) -> list[ErrorDetails]:
     """The problem of a text that is not a known type, as pydantic states one."""
-    if not isinstance(type, str) or is_known_type(type):
+    if not isinstance(type, str) or type in known_types():
         return []
     message = "Input should be a type of providers"
     return [{"type": "literal_error", "loc": ("type",), "msg": message, "input": type}]
@@ -233,7 +229,7 @@ def _describe(name: str, problem: ErrorDetails) -> str:
     key = validation.key_of(problem)
     setting = str(problem["loc"][0])
     field = Provider.model_fields.get(setting)
-    types = (*PROVIDER_TYPES, *plugin_types())
+    types = known_types()
     if setting == "type":
         expectation = "one of " + ", ".join(f'"{word}"' for word in types)
     elif setting == "headers":
@@ -256,9 +252,10 @@ def _describe(name: str, problem: ErrorDetails) -> str:
 
 def missing_type(provider: Provider) -> str:
     """A message that the provider's type needs a missing plugin; "" if the type is known."""
-    if is_known_type(provider.type):
+    types = known_types()
+    if provider.type in types:
         return ""
-    guess = type_meant(provider.type, (*PROVIDER_TYPES, *plugin_types()))
+    guess = type_meant(provider.type, types)
     return (
         f"Provider {provider.name}: the type {provider.type} needs a plugin that is not "
         f"installed{guess or '; `shepherd doctor` lists plugins.'}"

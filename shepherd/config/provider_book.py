@@ -7,18 +7,17 @@ from typing import Any, cast
 from msgspec import Struct, structs
 
 from shepherd.config import files, secrets
-from shepherd.config.modeldb import ModelDatabase, ModelFacts
+from shepherd.config.modeldb import ModelFacts, model_facts
 from shepherd.config.paths import Paths
 from shepherd.config.provider import Provider, make_provider, missing_type
 from shepherd.errors import ConfigError
 from shepherd.validation import nearest
 
 
-class ProviderStore:
+class ProviderStore(Struct, frozen=True):
     """The providers in the file at `path`, which need not exist; it is read for each call."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     def all(self) -> list[Provider]:
         """All providers by priority, then name; raises ConfigError with file and line."""
@@ -157,7 +156,7 @@ class ProviderBook:
 
     def facts(self, provider: Provider) -> ModelFacts:
         """The facts about the provider's model, overridden by the provider's settings."""
-        facts = ModelDatabase.load(self._models_file).facts(provider.model)
+        facts = model_facts(provider.model, self._models_file)
         if provider.context_size:
             source = f"the setting {provider.name}.context_size"
             facts = structs.replace(facts, context=provider.context_size, context_source=source)

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Annotated, TypeAlias
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-)
+from pydantic import AfterValidator, Field, ValidationError, WrapValidator
 
 from shepherd import durations, validation
 from shepherd.config.section import LIVE, AuthMode, LogFormat, Section, ShowToolCalls
@@ -30,7 +25,7 @@ AliasTargets: TypeAlias = (
 """One model, models in the order in which they are tried, or models with weights."""
 
 
-def _check_aliases(aliases: object, check: ValidatorFunctionWrapHandler) -> object:
+def _check_aliases(aliases: object, check: Callable[[object], object]) -> object:
     """The checked aliases; raises ValueError, in fewer words than pydantic has for a union."""
     try:
         return check(aliases)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.config.modeldb import ModelDatabase
+from shepherd.config.modeldb import model_facts
 from shepherd.errors import ConfigError
 
 GOOD = "[[model]]\nmatch = ['m']\ncontext = 8192\n"
@@ -36,7 +36,7 @@ def test_a_broken_file_is_an_error(tmp_path: Path, text: str, problem: str) -> N
     file = tmp_path / "models.toml"
     file.write_text(text)
     with pytest.raises(ConfigError) as raised:
-        ModelDatabase.load(file)
+        model_facts("m", file)
     assert str(raised.value).startswith(str(file))
     assert problem in str(raised.value)
 
@@ -44,5 +44,5 @@ def test_a_broken_file_is_an_error(tmp_path: Path, text: str, problem: str) -> N
 def test_what_the_user_says_goes_first(tmp_path: Path) -> None:
     file = tmp_path / "models.toml"
     file.write_text("[[model]]\nmatch = ['gpt-5*']\ncontext = 777\n[[model]]\nmatch = ['*']\n")
-    facts = ModelDatabase.load(file).facts("gpt-5-mini")
+    facts = model_facts("gpt-5-mini", file)
     assert (facts.context, facts.context_source, facts.vision) == (777, str(file), True)

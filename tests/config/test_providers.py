@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.config.modeldb import ModelDatabase
+from shepherd.config.modeldb import model_facts
 from shepherd.config.paths import Paths
 from shepherd.config.provider import Provider, make_provider
 from shepherd.config.provider_book import Ephemeral, ProviderBook, ProviderStore
@@ -165,22 +165,22 @@ def test_a_provider_of_the_command_line_alone_can_not_be_changed(paths: Paths) -
 
 
 def test_the_packaged_database_knows_the_families() -> None:
-    database = ModelDatabase.load(Path("/nowhere/models.toml"))
-    facts = database.facts("gpt-5-mini")
+    nowhere = Path("/nowhere/models.toml")
+    facts = model_facts("gpt-5-mini", nowhere)
     assert (facts.context, facts.output, facts.thinking) == (400_000, 128_000, True)
     assert facts.limit_parameter == "max_completion_tokens"
     assert facts.context_source == "the model database"
-    assert database.facts("anthropic/Claude-Sonnet-4-5-20250929").output == 64_000
-    assert database.facts("meta-llama/Llama-3.1-8B-Instruct").context == 131_072
-    assert database.facts("llama3:8b").context == 8192
-    assert database.facts("qwen3-coder:30b").thinking is False
-    assert database.facts("something-else").context == 0
+    assert model_facts("anthropic/Claude-Sonnet-4-5-20250929", nowhere).output == 64_000
+    assert model_facts("meta-llama/Llama-3.1-8B-Instruct", nowhere).context == 131_072
+    assert model_facts("llama3:8b", nowhere).context == 8192
+    assert model_facts("qwen3-coder:30b", nowhere).thinking is False
+    assert model_facts("something-else", nowhere).context == 0
 
 
 def test_the_users_file_goes_before_it(paths: Paths) -> None:
     paths.config.mkdir(parents=True)
     paths.models_file.write_text('[[model]]\nmatch = ["gpt-5*"]\ncontext = 1000\n')
-    facts = ModelDatabase.load(paths.models_file).facts("gpt-5")
+    facts = model_facts("gpt-5", paths.models_file)
     assert (facts.context, facts.output) == (1000, 128_000)
     assert facts.context_source == str(paths.models_file)
     book = ProviderBook(paths, {})
@@ -202,7 +202,7 @@ def test_a_wrong_database_is_named(paths: Paths, text: str, message: str) -> Non
     paths.config.mkdir(parents=True)
     paths.models_file.write_text(text)
     with pytest.raises(ConfigError, match=message):
-        ModelDatabase.load(paths.models_file)
+        model_facts("m", paths.models_file)
 
 
 def test_every_packaged_entry_says_something() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.config.modeldb import ModelDatabase
+from shepherd.config.modeldb import model_facts
 
 
 @pytest.mark.parametrize(
@@ -37,4 +37,4 @@ from shepherd.config.modeldb import ModelDatabase
     ],
 )
 def test_vision_is_true_false_or_not_known(tmp_path: Path, model: str, sees: object) -> None:
-    assert ModelDatabase.load(tmp_path / "models.toml").facts(model).vision is sees
+    assert model_facts(model, tmp_path / "models.toml").vision is sees

@@ -40,8 +40,8 @@ _METHODS = {
 _PREFIX = "models/"
 
 
-def generate_router(context: ServerContext, version: str) -> APIRouter:
-    """The routes that generate and count, for one version of the API."""
+def methods_router(context: ServerContext, version: str) -> APIRouter:
+    """The routes that generate, count and make vectors, for one version of the API."""
     router = APIRouter(prefix=f"{version}/models")
 
     @router.post("/{model:path}:generateContent")
@@ -92,6 +92,30 @@ def generate_router(context: ServerContext, version: str) -> APIRouter:
         tokens = await serving.count_tokens(backend, exchange)
         details = [{"modality": "TEXT", "tokenCount": tokens}]
         return JsonResponse({"totalTokens": tokens, "promptTokensDetails": details})
+
+    @router.post("/{model:path}:embedContent")
+    async def embed_content(
+        request: Request,
+        model: str,
+        body: Annotated[requests.EmbedContentBody, context.bodies.of(requests.EmbedContentBody)],
+    ) -> Response:
+        """Make a vector of a text."""
+        result = await _embedded(context, request, model, [body])
+        vector: list[Any] = [*result.vectors[0]]
+        return JsonResponse({"embedding": {"values": vector}, "usageMetadata": _usage(result)})
+
+    @router.post("/{model:path}:batchEmbedContents")
+    async def batch_embed_contents(
+        request: Request,
+        model: str,
+        body: Annotated[requests.BatchEmbedBody, context.bodies.of(requests.BatchEmbedBody)],
+    ) -> Response:
+        """Make a vector of each text."""
+        if not body.requests:
+            return JsonResponse({"embeddings": []})
+        result = await _embedded(context, request, model, body.requests)
+        text = await context.bodies.run(lambda: _batch_text(result))
+        return Response(text, media_type="application/json")
 
     return router
 
@@ -189,37 +213,6 @@ def _model(info: ModelInfo) -> JsonObject:
     }
 
 
-def embed_router(context: ServerContext, version: str) -> APIRouter:
-    """The routes that make vectors, for one version of the API."""
-    router = APIRouter(prefix=f"{version}/models")
-
-    @router.post("/{model:path}:embedContent")
-    async def embed_content(
-        request: Request,
-        model: str,
-        body: Annotated[requests.EmbedContentBody, context.bodies.of(requests.EmbedContentBody)],
-    ) -> Response:
-        """Make a vector of a text."""
-        result = await _embedded(context, request, model, [body])
-        vector: list[Any] = [*result.vectors[0]]
-        return JsonResponse({"embedding": {"values": vector}, "usageMetadata": _usage(result)})
-
-    @router.post("/{model:path}:batchEmbedContents")
-    async def batch_embed_contents(
-        request: Request,
-        model: str,
-        body: Annotated[requests.BatchEmbedBody, context.bodies.of(requests.BatchEmbedBody)],
-    ) -> Response:
-        """Make a vector of each text."""
-        if not body.requests:
-            return JsonResponse({"embeddings": []})
-        result = await _embedded(context, request, model, body.requests)
-        text = await context.bodies.run(lambda: _batch_text(result))
-        return Response(text, media_type="application/json")
-
-    return router
-
-
 async def _embedded(
     context: ServerContext,
     request: Request,
@@ -264,10 +257,8 @@ GEMINI = Api(
     paths=(BETA,),
     errors=answers.GeminiErrors(),
     routers=lambda context: (
-        generate_router(context, BETA),
-        generate_router(context, STABLE),
-        embed_router(context, BETA),
-        embed_router(context, STABLE),
+        methods_router(context, BETA),
+        methods_router(context, STABLE),
         models_router(context, BETA),
     ),
     pattern=re.compile(

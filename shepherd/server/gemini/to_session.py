@@ -67,9 +67,8 @@ def _wants_thinking(config: requests.GenerationConfig) -> bool | None:
 def _check_supported(request: requests.GenerateRequest) -> None:
     """Raise ApiError for what would change the answer and is not served."""
     if request.cached_content:
-        raise unsupported(
-            "cachedContent", "cachedContent is not served; send the whole conversation."
-        )
+        message = "cachedContent is not served; send the whole conversation."
+        raise unsupported("cachedContent", message)
     if request.continuation_token:
         raise unsupported("continuationToken", "continuationToken is not served.")
     for index, tool in enumerate(request.tools):

@@ -49,9 +49,8 @@ def chat_router(context: ServerContext) -> APIRouter:
         started = time.perf_counter()
         if not body.messages:
             return await _load(context, body, answers.OllamaAnswer(body.model, is_chat=True))
-        model = await serving.lease(
-            requests.plain_name(body.model, context.models), body.keep_alive
-        )
+        name = requests.plain_name(body.model, context.models)
+        model = await serving.lease(name, body.keep_alive)
         exchange = await serving.translate(
             body.messages, _chat_exchange, body, context.settings, started, model.info
         )
@@ -68,9 +67,8 @@ def chat_router(context: ServerContext) -> APIRouter:
         started = time.perf_counter()
         if not (body.prompt or body.images or body.suffix):
             return await _load(context, body, answers.OllamaAnswer(body.model, is_chat=False))
-        model = await serving.lease(
-            requests.plain_name(body.model, context.models), body.keep_alive
-        )
+        name = requests.plain_name(body.model, context.models)
+        model = await serving.lease(name, body.keep_alive)
         exchange = _generate_exchange(body, context.settings, started, model.info)
         return await serving.respond(model, exchange, _stream_format(body))
 
@@ -142,9 +140,8 @@ async def _load(
     context: ServerContext, body: requests.OllamaRequest, answer: answers.OllamaAnswer
 ) -> JsonResponse:
     """Load the model and generate nothing."""
-    async with context.models.lease(
-        requests.plain_name(body.model, context.models), body.keep_alive
-    ):
+    name = requests.plain_name(body.model, context.models)
+    async with context.models.lease(name, body.keep_alive):
         return JsonResponse(answer.without_text("unload" if body.keep_alive == 0 else "load"))
 
 

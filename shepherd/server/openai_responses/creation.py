@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.errors import BusyError
@@ -195,11 +195,10 @@ class Job:
         changed.set()
 
 
-class Jobs:
+class Jobs(Struct, frozen=True):
     """The background responses of this process, by their ids."""
 
-    def __init__(self) -> None:
-        self._jobs: dict[str, Job] = {}
+    _jobs: dict[str, Job] = field(default_factory=dict[str, Job])
 
     async def start(self, creation: Creation, serving: Serving, admission: Admission | None) -> Job:
         """Begin a response; raises the reason why it is not accepted, BusyError if many run."""

@@ -104,11 +104,10 @@ def _system_message(instructions: str | None, items: Sequence[Item]) -> str:
 
 def _instruction(item: Item) -> Content | None:
     """The content of a system or developer message, None for any other item."""
-    match item.model:
-        case MessageItem(role="system" | "developer", content=content):
-            return content
-        case _:
-            return None
+    model = item.model
+    if isinstance(model, MessageItem) and model.role in ("system", "developer"):
+        return model.content
+    return None
 
 
 def _check_images(items: Sequence[Item], model: ModelInfo) -> None:
@@ -123,13 +122,9 @@ def _check_images(items: Sequence[Item], model: ModelInfo) -> None:
 
 def _content(item: Item) -> Content:
     """The text and images that an item shows to the model; nothing for calls and reasoning."""
-    match item.model:
-        case MessageItem(content=content):
-            return content
-        case CallOutputItem(output=output):
-            return output
-        case _:
-            return Content()
+    if isinstance(item.model, MessageItem):
+        return item.model.content
+    return item.model.output if isinstance(item.model, CallOutputItem) else Content()
 
 
 class _Messages:

@@ -134,11 +134,6 @@ class CompletionBody(LlamaRequest):
     it.
     """
 
-    @property
-    def prompts(self) -> content.Prompts:
-        """The prompts; raises ApiError."""
-        return content.prompts_of(self.prompt)
-
 
 class InfillFile(RequestModel):
     """A text that goes before the gap."""

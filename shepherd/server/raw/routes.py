@@ -17,7 +17,7 @@ from shepherd.server.responses import SERVER_SENT_EVENTS
 from shepherd.server.serving import Exchange, Serving, serves
 from shepherd.server.settings import ServerContext, ServerSettings
 from shepherd.server.wire import answers, errors, fields
-from shepherd.server.wire.content import IMAGES_FIELD
+from shepherd.server.wire.content import IMAGES_FIELD, prompts_of
 from shepherd.session import Infill, RawPrompt, Session
 
 COMPLETION_PATH = "/completion"
@@ -58,7 +58,7 @@ def completion_router(context: ServerContext) -> APIRouter:
         """Continue one or more prompts as they are, also at `/completions`."""
         model = await serving.lease(body.model)
         _check_raw(model.info)
-        prompts = body.prompts
+        prompts = prompts_of(body.prompt)
         exchange = _llama_exchange(
             body, prompts.prompts, context.settings, model.info, many=prompts.many
         )

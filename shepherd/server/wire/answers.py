@@ -20,14 +20,14 @@ def new_id(prefix: str = "", characters: int = 24) -> str:
     return prefix + secrets.token_hex(characters // 2)
 
 
-def texts_of(generation: Generation, choice: int = 0) -> Iterator[ChoicePiece]:
-    """The texts of a whole answer, as a stream has them: first the reasoning."""
+def texts_of(generation: Generation) -> Iterator[ChoicePiece]:
+    """The texts of a whole answer, as a stream of one choice has them: first the reasoning."""
     message = generation.message
     if message.reasoning:
-        yield ChoicePiece(choice, events.CallbackEvent.THINKING, message.reasoning)
+        yield ChoicePiece(0, events.CallbackEvent.THINKING, message.reasoning)
     if message.content:
         logprobs = tuple(generation.logprobs or ())
-        yield ChoicePiece(choice, events.CallbackEvent.CONTENT, message.content, logprobs)
+        yield ChoicePiece(0, events.CallbackEvent.CONTENT, message.content, logprobs)
 
 
 def reasoning_tokens(generation: Generation) -> int:

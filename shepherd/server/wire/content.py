@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import cast
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from shepherd import errors, messages
 from shepherd.backends.output.repair import loads, repair_json
@@ -128,14 +128,13 @@ def _parse(text: str) -> object:
         return False
 
 
-class CallHistory:
+class CallHistory(Struct):
     """The calls so far; a result finds its own by id, else by name, else by order."""
 
-    def __init__(self) -> None:
-        self._calls_without_id = 0
-        # all calls by their ids: those without a result in their order, and the names of all
-        self._unanswered: dict[str, messages.ToolCall] = {}
-        self._names_by_id: dict[str, str] = {}
+    _calls_without_id: int = 0
+    # all calls by their ids: those without a result in their order, and the names of all
+    _unanswered: dict[str, messages.ToolCall] = field(default_factory=dict[str, messages.ToolCall])
+    _names_by_id: dict[str, str] = field(default_factory=dict[str, str])
 
     def next_id(self) -> str:
         """An id for a call that has none: its number in the conversation."""

@@ -43,11 +43,8 @@ async def ranked(
     param: str = "documents",
 ) -> tuple[Ranking, ModelInfo]:
     """`embedded` for scores of documents."""
-
-    def rank(embedder: Embedder) -> Coroutine[Any, Any, Ranking]:
-        return embedder.rank(inputs.query, inputs.documents)
-
-    work = _counted(context, model, inputs, rank, param)
+    query, documents = inputs.query, inputs.documents
+    work = _counted(context, model, inputs, lambda embedder: embedder.rank(query, documents), param)
     return await responses.while_connected(request.receive, work)
 
 

@@ -59,7 +59,7 @@ def without_empty(value: object) -> object:
     return value
 
 
-def seconds_or_none(value: object) -> float | None:
+def _seconds(value: object) -> float | None:
     """The seconds of a duration such as `5m`; raises ValueError."""
     return None if value is None else durations.parse_duration(value)
 
@@ -72,7 +72,7 @@ NUMBER = BeforeValidator(no_boolean)
 """For a field with a range it stands behind the range, which would refuse null otherwise."""
 
 Seconds: TypeAlias = Annotated[
-    float | None, PlainValidator(seconds_or_none, json_schema_input_type=float | str | None)
+    float | None, PlainValidator(_seconds, json_schema_input_type=float | str | None)
 ]
 Integer: TypeAlias = Annotated[int | None, NUMBER]
 NotServed: TypeAlias = Annotated[Any, Field(description="Not served.")]
