@@ -182,7 +182,7 @@ def _decode_all(engine: Engine, total: int, size: int, *, waits: bool) -> None:
 def _read(engine: Engine, jobs: Sequence[Job]) -> None:
     """Read the prompts of all jobs."""
     for job in jobs:
-        engine.scheduler.submit(job)
+        engine.scheduler.queue.submit(job)
     while any(job.phase is not Phase.PARKED for job in jobs):
         engine.scheduler.step()
 
@@ -191,7 +191,7 @@ def _write(engine: Engine, jobs: Sequence[Job], tokens: int) -> None:
     """Write the answers of all jobs."""
     for job in jobs:
         engine.scheduler.start(job, tokens)
-    while not engine.scheduler.idle():
+    while not engine.scheduler.queue.idle:
         engine.scheduler.step()
 
 

@@ -120,7 +120,7 @@ class LlamaCppBackend(Backend):
 
     @property
     def status(self) -> BackendStatus:
-        return BackendStatus(self._pool.tiers, waiting_requests=self._scheduler.waiting)
+        return BackendStatus(self._pool.tiers, waiting_requests=self._scheduler.queue.waiting)
 
     @property
     def running(self) -> int:

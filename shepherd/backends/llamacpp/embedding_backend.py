@@ -54,13 +54,9 @@ class EmbeddingQueue:
         self._max_texts = max_texts
         self._max_requests = max_requests
         self._waiting: deque[_Waiting] = deque()
-        self._running = 0
-        self._pump: asyncio.Task[None] | None = None
-
-    @property
-    def running(self) -> int:
+        self.running = 0
         """The number of requests that run or wait."""
-        return self._running
+        self._pump: asyncio.Task[None] | None = None
 
     async def vectors(self, texts: Sequence[_Tokens]) -> Sequence[Vector]:
         """The vector of each text; raises BackendError, and BusyError if too many wait.
@@ -69,18 +65,18 @@ class EmbeddingQueue:
         """
         if not texts:
             return []
-        if self._running >= self._max_requests:
-            raise BusyError(f"{self._running} requests are running or waiting; try again later")
+        if self.running >= self._max_requests:
+            raise BusyError(f"{self.running} requests are running or waiting; try again later")
         # `done` is set with the last vector, or to an error.
         request = _Waiting(texts, asyncio.get_running_loop().create_future())
         self._waiting.append(request)
-        self._running += 1
+        self.running += 1
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
         try:
             await request.done
         finally:
-            self._running -= 1
+            self.running -= 1
             if request in self._waiting:  # it was cancelled
                 self._waiting.remove(request)
         return request.vectors
@@ -99,7 +95,9 @@ class EmbeddingQueue:
                 vectors = await self._compute([tokens for _, tokens in batch])
             except BackendError as error:
                 _fail((request for request, _ in batch), error)
-                self._drop_failed()
+                # Their other texts are not computed.
+                for request in [waiting for waiting in self._waiting if waiting.done.done()]:
+                    self._waiting.remove(request)
                 continue
             except BaseException:  # `aclose` has cancelled the task
                 _fail((request for request, _ in batch), BackendError("The model was closed."))
@@ -123,11 +121,6 @@ class EmbeddingQueue:
             if request.next_text < len(request.texts):  # it waits behind all others again
                 self._waiting.append(request)
         return batch
-
-    def _drop_failed(self) -> None:
-        """Remove the requests of a batch that failed; their other texts are not computed."""
-        for request in [request for request in self._waiting if request.done.done()]:
-            self._waiting.remove(request)
 
 
 def _fail(requests: Iterable[_Waiting], error: BackendError) -> None:

@@ -181,10 +181,6 @@ class Engine(Struct, eq=False):
         if self.model.workers is not None:
             self.model.workers.check()
 
-    def save(self) -> None:
-        """Save conversations to disk; all jobs must be done or abandoned."""
-        self.scheduler.pool.save_all()
-
     def close(self) -> None:
         """Free the projector, the draft model, the context, then the model."""
         if self.images is not None:

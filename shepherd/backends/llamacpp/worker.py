@@ -74,7 +74,7 @@ class Worker:
 
     def submit(self, job: Job) -> None:
         """Queue a job; raises BackendError if the worker has stopped."""
-        self._send(lambda engine: engine.scheduler.submit(job))
+        self._send(lambda engine: engine.scheduler.queue.submit(job))
         self._interrupt()
 
     def start(self, job: Job, max_tokens: int) -> None:
@@ -149,7 +149,7 @@ class Worker:
         scheduler = engine.scheduler
         self._warm_up(engine)
         while not self._stopping:
-            self._run_commands(engine, wait=scheduler.idle())
+            self._run_commands(engine, wait=scheduler.queue.idle)
             if self._interrupter is not None:
                 self._interrupter.clear()
                 if not self._commands.empty():
@@ -161,10 +161,10 @@ class Worker:
                 scheduler.step(self._commands.empty)
             self._heart.beat()
             # With a prompt that is ready, its caller sends `start` as soon as it hears of it.
-            if scheduler.pop_ready() and not scheduler.idle():
+            if scheduler.pop_ready() and not scheduler.queue.idle:
                 self._outbox.flush()
                 self._await_start(engine)
-            self._outbox.flush(hold=scheduler.steady and not scheduler.idle())
+            self._outbox.flush(hold=scheduler.steady and not scheduler.queue.idle)
 
     def _warm_up(self, engine: Engine) -> None:
         """Warm up, unless the first request comes before."""
@@ -220,11 +220,11 @@ class Worker:
         with self._gate:
             self._ended = error
         self._run_commands(engine, wait=False)  # so that a job sent just before gets an end, too
-        engine.scheduler.abandon(error)
+        engine.scheduler.queue.abandon(error)
         self._outbox.flush()
         try:
             if orderly:
-                engine.save()
+                engine.scheduler.pool.save_all()
         finally:
             while not self._stopping:  # others may still tokenize with the model
                 self._commands.get()

@@ -71,12 +71,12 @@ class Floor:
     def start(self, prompt: list[int], max_tokens: int, request: object = None) -> Job:
         job = Job(len(prompt), list(prompt), STUCK, lambda update: None)
         job.request = request or job
-        self.scheduler.submit(job)
+        self.scheduler.queue.submit(job)
         self.scheduler.start(job, max_tokens)
         return job
 
     def run(self) -> None:
-        while not self.scheduler.idle():
+        while not self.scheduler.queue.idle:
             self.scheduler.step()
 
     def answer(self, job: Job) -> tuple[int, ...]:

@@ -128,12 +128,12 @@ class LateEngine:
     def submit(self, prompt: Sequence[int], max_tokens: int) -> Job:
         sampling = Sampling(temperature=0.0, ignore_eos=True)
         job = Job(len(prompt), list(prompt), sampling, lambda update: None)
-        self.scheduler.submit(job)
+        self.scheduler.queue.submit(job)
         self.scheduler.start(job, max_tokens)
         return job
 
     def run(self) -> None:
-        while not self.scheduler.idle():
+        while not self.scheduler.queue.idle:
             self.scheduler.step()
 
     def answer(self, prompt: Sequence[int], max_tokens: int) -> Finished:

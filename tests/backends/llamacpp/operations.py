@@ -199,7 +199,7 @@ class World:
     def _submit(self, prompt: list[int], talk: Talk | None) -> None:
         job = Job(len(prompt), prompt, Sampling(temperature=0.0), receive=_nothing)
         self.requests.append(Request(job, talk, self.random.randint(1, 10)))
-        self.scheduler.submit(job)
+        self.scheduler.queue.submit(job)
 
     def _message(self, length: int) -> list[int]:
         return [START, *self.random.choices(WORDS, k=length), END]
@@ -208,7 +208,7 @@ class World:
         for request in self.requests:
             if not request.job.started and self.random.random() < start:
                 self.scheduler.start(request.job, request.answer_length)
-        if not self.scheduler.idle():
+        if not self.scheduler.queue.idle:
             self.scheduler.step()
         for request in [r for r in self.requests if r.job.phase is Phase.DONE]:
             self._settle(request)
@@ -223,7 +223,7 @@ class World:
         """What is computed is what was asked for, in the right place."""
         job = next(
             job
-            for job in self.scheduler.jobs
+            for job in self.scheduler.queue.jobs
             if job.sequence is not None and job.sequence.id == span.sequence
         )
         assert job.sequence is not None

@@ -43,7 +43,7 @@ class Room:
         chunk: list[int] = []
         while rest := prompt[len(sequence.tokens) :]:
             chunk = rest[: self.pool.chunk(sequence, min(len(rest), self.context.batch_size))]
-            span = self.pool.span(sequence, chunk, wants_logits=True)
+            span = Span(sequence.id, sequence.position, chunk, wants_logits=True)
             assert self.context.decode([span]) == DECODED
             self.pool.mirror.extend(sequence, chunk)
             self.pool.mirror.checkpoint(sequence)

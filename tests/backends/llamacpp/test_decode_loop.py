@@ -42,7 +42,7 @@ class Engine:
         for sampling, max_tokens in requests:
             prompt = [30, 40, 50]
             jobs.append(Job(len(prompt), prompt, sampling, lambda _: None))
-            self.scheduler.submit(jobs[-1])
+            self.scheduler.queue.submit(jobs[-1])
             self.scheduler.start(jobs[-1], max_tokens)
         while any(job.phase is not Phase.GENERATING for job in jobs):
             self.scheduler.step()
@@ -51,7 +51,7 @@ class Engine:
     def answers(self, *requests: tuple[Sampling, int], is_quiet: bool) -> list[tuple[object, ...]]:
         """Text, tokens and end of each answer."""
         jobs = self.begin(*requests)
-        while not self.scheduler.idle():
+        while not self.scheduler.queue.idle:
             self.scheduler.step(lambda: is_quiet)
         return [(self.text(job), end.tokens, end.reason, end.stop_string)
                 for job in jobs for end in [self.end(job)]]  # fmt: skip
@@ -100,7 +100,7 @@ def test_all_batches_of_a_step_give_the_answers_of_single_steps(engine: Engine) 
 def test_a_step_joins_the_text_of_its_batches(engine: Engine) -> None:
     job, measured = engine.begin((ENDLESS, 40), (Sampling(logprobs=0).over(ENDLESS), 40))
     engine.scheduler.step(lambda: True)
-    assert engine.scheduler.idle()
+    assert engine.scheduler.queue.idle
     assert engine.texts(job) == 2  # that of the first token, and the rest
     assert engine.texts(measured) == 40
 
@@ -131,7 +131,7 @@ def test_text_that_nobody_reads_before_the_end_comes_with_it(engine: Engine) -> 
     while held.phase is not Phase.DONE:
         assert engine.texts(held) == before
         engine.scheduler.step()
-    while not engine.scheduler.idle():
+    while not engine.scheduler.queue.idle:
         engine.scheduler.step()
     assert engine.texts(held) == before + 1
     assert [engine.text(held), engine.text(measured)] == [answer[0] for answer in early]

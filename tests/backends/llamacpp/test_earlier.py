@@ -120,7 +120,7 @@ def answered(floor: Floor) -> Job:
         "<|im_start|>user\nWhat are you?<|im_end|>\n<|im_start|>assistant\n", parse_special=True
     )
     job = Job(len(tokens), tokens, Sampling(temperature=0.0), lambda update: None)
-    floor.scheduler.submit(job)
+    floor.scheduler.queue.submit(job)
     floor.scheduler.start(job, 100)
     floor.run()
     return job

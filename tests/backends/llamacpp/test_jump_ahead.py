@@ -67,10 +67,10 @@ class Desk:
         updates.clear()
         constraint = held_to(grammar, self.model.vocab) if grammar else None
         job = Job(len(prompt), list(prompt), sampling, lambda update: None, constraint)
-        scheduler.submit(job)
+        scheduler.queue.submit(job)
         scheduler.start(job, most)
         batches = 0
-        while not scheduler.idle():
+        while not scheduler.queue.idle:
             scheduler.step()
             batches += 1
         assert not [u for u in updates if isinstance(u, Failed)]

@@ -38,7 +38,7 @@ def test_random_operations(
         raise AssertionError(f"{where}: {error}") from error
     finally:
         counts, pool, compared = world.pool.counts, world.pool, world.compared
-        idle = world.scheduler.idle()
+        idle = world.scheduler.queue.idle
         world.close()
     assert idle
     assert not any(sequence.busy for sequence in pool.sequences)

@@ -97,7 +97,7 @@ def test_when_memory_is_full_only_the_youngest_pays(llama: Path, ahead: bool) ->
     floor.context.most = 200
     jobs = [floor.start([30 + number] * 30, 60) for number in range(3)]
     waited: set[int] = set()
-    while not floor.scheduler.idle():
+    while not floor.scheduler.queue.idle:
         before = [job.generated for job in jobs]
         floor.scheduler.step()
         waited |= {i for i, job in enumerate(jobs) if job.phase is Phase.WAITING}
@@ -174,7 +174,7 @@ def test_alone_in_a_full_memory_an_answer_ends_with_what_it_said(
     assert finished.reason is FinishReason.LENGTH
     assert finished.tokens == whole[: 50 - 30 + 1]  # the last one is said and not in memory
     assert not any(sequence.busy for sequence in floor.pool.sequences)
-    assert floor.scheduler.jobs == []
+    assert floor.scheduler.queue.jobs == []
     floor.context.most = 10**9
     again = floor.start([31] * 30, 5)
     floor.run()
@@ -200,7 +200,7 @@ def test_alone_in_a_full_memory_a_prompt_that_does_not_fit_is_refused(llama: Pat
 def test_a_ready_prompt_is_noted_beside_one_that_was_started(llama: Path) -> None:
     floor = Floor(llama, 2)
     unstarted = Job(20, prompt(20), STUCK, lambda update: None)
-    floor.scheduler.submit(unstarted)
+    floor.scheduler.queue.submit(unstarted)
     started = floor.start(prompt(20, 1), 1)
     floor.scheduler.step()
     assert (unstarted.prompt_done, started.prompt_done) == (True, True)
@@ -241,7 +241,7 @@ def test_a_long_prompt_goes_on_beside_ever_new_short_ones(long_llama: Path) -> N
     number = 0
     while not long.prompt_done:
         number += 1
-        while len(floor.scheduler.jobs) < 4:
+        while len(floor.scheduler.queue.jobs) < 4:
             floor.start(prompt(250, number), 1)
         read = len(long.sequence.tokens)
         floor.scheduler.step()
@@ -260,7 +260,7 @@ def test_prompts_side_by_side_take_no_more_steps_than_one_of_their_length(
     for lengths in ([1_000], [250] * 4, [625, 30, 220, 125]):
         floor = Floor(long_llama, 4, limits=STEPS_OF_25, clock=lambda: 0.0)
         for seed, length in enumerate(lengths):
-            floor.scheduler.submit(
+            floor.scheduler.queue.submit(
                 Job(length, prompt(length, seed), STUCK, receive=lambda update: None)
             )
         floor.run()

@@ -9,6 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from shepherd.backends.llamacpp.cache.sequences import CachedSequence
+from shepherd.backends.llamacpp.native.batch import Span
 from tests.backends.llamacpp.rooms import (
     HOST_BYTES,
     KINDS,
@@ -262,7 +263,7 @@ def test_drafted_tokens_are_removed_or_stay(rooms: tuple[Room, Room]) -> None:
     prompt = [START, *range(20, 58), START, *range(30, 50)]
     sequence, _, _ = warm.run(prompt)
     drafted = [41, 42, 43]
-    warm.context.decode([warm.pool.span(sequence, drafted, wants_logits=True)])
+    warm.context.decode([Span(sequence.id, sequence.position, drafted, wants_logits=True)])
     warm.pool.mirror.extend(sequence, drafted)
     if warm.pool.rolls_back:
         warm.pool.mirror.trim(sequence, len(prompt) + 1)

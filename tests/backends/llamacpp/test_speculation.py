@@ -63,9 +63,9 @@ class Bench:
         """What each of these jobs says when all run at once."""
         self.updates.clear()
         for job in jobs:
-            self.scheduler.submit(job)
+            self.scheduler.queue.submit(job)
             self.scheduler.start(job, max_tokens)
-        while not self.scheduler.idle():
+        while not self.scheduler.queue.idle:
             self.scheduler.step(lambda: self.speculator is not None)
         ended = {job: u for job, u in self.updates if isinstance(u, Finished)}
         assert not [u for _, u in self.updates if isinstance(u, Failed)]

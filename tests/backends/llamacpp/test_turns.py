@@ -43,7 +43,9 @@ def reading(missing: int, seconds: float = 0.0) -> Job:
 def readers(floor: Floor) -> list[Job]:
     """Jobs whose long prompts are being read."""
     active = [
-        job for job in floor.scheduler.jobs if job.sequence is not None and not job.prompt_done
+        job
+        for job in floor.scheduler.queue.jobs
+        if job.sequence is not None and not job.prompt_done
     ]
     return [job for job in active if job.missing_tokens > SHORT_PROMPT]
 
@@ -91,7 +93,7 @@ def test_prompts_are_read_one_after_the_other(long_llama: Path) -> None:
     floor = Floor(long_llama, 4)
     jobs = [floor.start(prompt(length, length), 1) for length in (1_500, 1_450, 400, 1_400)]
     order: list[Job] = []
-    while not floor.scheduler.idle():
+    while not floor.scheduler.queue.idle:
         floor.scheduler.step()
         assert len(readers(floor)) <= 1
         order += [job for job in jobs if job.phase is Phase.DONE and job not in order]
@@ -144,7 +146,7 @@ def test_a_long_prompt_ends_beside_ever_new_ones_that_overtake_it(long_llama: Pa
     long = floor.start(prompt(1_500), 1)
     number = 0
     while not long.prompt_done:
-        while len(floor.scheduler.jobs) < 4:
+        while len(floor.scheduler.queue.jobs) < 4:
             number += 1
             floor.start(prompt(300, number), 1)
         floor.scheduler.step()

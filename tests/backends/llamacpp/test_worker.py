@@ -230,7 +230,7 @@ async def test_a_failed_batch_ends_only_its_requests(llama: Path) -> None:
     assert finished.reason in (FinishReason.LENGTH, FinishReason.STOP)
     assert finished.stats.cached_tokens == len(PROMPT) - 1
     await asyncio.to_thread(worker.stop)
-    assert engine.scheduler.jobs == []
+    assert engine.scheduler.queue.jobs == []
 
 
 async def test_when_memory_is_full_the_youngest_waits_and_says_the_same(llama: Path) -> None:

@@ -11,7 +11,7 @@ from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
 from shepherd.backends.llamacpp.cache.mirror import Mirror
 from shepherd.backends.llamacpp.cache.prefixes import Gap, common_prefix, find_gap, packed
 from shepherd.backends.llamacpp.cache.sequence import CachedSequence, HostCache, StoredSequence
-from shepherd.backends.llamacpp.native.context import NativeContext, Span
+from shepherd.backends.llamacpp.native.context import NativeContext
 
 MAX_DISCARDED_TOKENS = 32
 """A sequence is copied before it loses more tokens than this."""
@@ -51,7 +51,9 @@ class SequencePool:
         """What a job decodes or drops of its own sequence is noted there."""
         self._stopwatch = context.stopwatch
         self._crowding = tiers.Crowding(context.limits.crowding)
-        self._stores = tiers.Tiers(HostCache(0) if host is None else host, disk)
+        self.host = HostCache(0) if host is None else host
+        self.disk = disk
+        self._stores = tiers.Tiers(self.host, disk)
         self._controls = controls
         self._max_sequences = context.sequences
         self._has_own_cells = context.has_streams
@@ -67,16 +69,6 @@ class SequencePool:
     def set_initial_count(self, count: int) -> None:
         """Open `count` sequences first; more follow on demand. Only before the first request."""
         del self.sequences[count:]
-
-    @property
-    def host(self) -> HostCache:
-        """The tier in host memory."""
-        return self._stores.host
-
-    @property
-    def disk(self) -> DiskCache | None:
-        """The tier on disk, if it is on."""
-        return self._stores.disk
 
     @property
     def rolls_back(self) -> bool:
@@ -127,17 +119,6 @@ class SequencePool:
         sequence.bytes = self.mirror.state_size(sequence)
         self._report()
 
-    def span(
-        self,
-        sequence: CachedSequence,
-        tokens: Sequence[int],
-        *,
-        wants_logits: bool,
-        outputs: int = 1,
-    ) -> Span:
-        """A batch part for the sequence; its last `outputs` tokens give logits."""
-        return Span(sequence.id, sequence.position, tokens, wants_logits, outputs)
-
     def chunk(self, sequence: CachedSequence, room: int) -> int:
         """How many of `room` tokens may follow before the next checkpoint."""
         length = len(sequence.tokens)
@@ -162,13 +143,12 @@ class SequencePool:
         idle = [s for s in self.sequences if not s.busy and s.tokens]
         if not idle:
             return False
-        self.swap_out(min(idle, key=_age))
+        self.swap_out(min(idle, key=lambda sequence: sequence.last_used))
         return True
 
     def saved_prompts(self) -> list["array[int]"]:
         """The tokens of saved sequences, most recent first, up to a limit."""
-        disk = self.disk
-        return disk.prompts(MAX_SAVED_TOKENS) if disk is not None else []
+        return self.disk.prompts(MAX_SAVED_TOKENS) if self.disk is not None else []
 
     def save_all(self) -> None:
         """Write sequences to disk before all is freed, most recently used first."""
@@ -196,15 +176,16 @@ class SequencePool:
     def _choose(self, prompt: "array[int]", speed: float) -> CachedSequence:
         """The best sequence for a prompt: moved together, restored from a tier, or reused."""
         usable = {s: self.mirror.usable(s, prompt) for s in self.sequences}
-        # Of sequences with equally many usable tokens an idle one, which need not be shared.
-        best = max(self.sequences, key=lambda s: (usable[s], not s.busy, _age(s)))
+        # Of sequences with equally many usable tokens an idle one, which need not be shared, and of
+        # several idle ones the one that was used last.
+        best = max(self.sequences, key=lambda s: (usable[s], not s.busy, s.last_used))
         known = usable[best]
         stored = self._stores.find(prompt, rolls_back=self.mirror.stored_states_roll_back)
         shifted = self._close_gaps(prompt, max(known, stored.length if stored else 0))
         if shifted is not None:
             return shifted
         # An empty sequence first: nothing has to leave for it.
-        oldest = min(self._free(), key=lambda s: (bool(s.tokens), _age(s)))
+        oldest = min(self._free(), key=lambda s: (bool(s.tokens), s.last_used))
         if stored is not None and self._is_worth_restoring(stored, known, speed):
             if self._fetch(stored, prompt, oldest):
                 return oldest
@@ -332,12 +313,5 @@ class SequencePool:
 
     def _report(self) -> None:
         """Renew `tiers`, which other threads read."""
-        held = [sequence for sequence in self.sequences if sequence.tokens]
-        size = sum(sequence.bytes for sequence in held)
-        memory = tiers.TierUsage(len(held), size, self.counts.cleared)
-        self.tiers = tiers.cache_tiers(self.counts, memory, *self._stores.held())
-
-
-def _age(sequence: CachedSequence) -> int:
-    """Sorts sequences by their last use, the least recently used one first."""
-    return sequence.last_used
+        live = [sequence for sequence in self.sequences if sequence.tokens]
+        self.tiers = self._stores.report(live, self.counts)

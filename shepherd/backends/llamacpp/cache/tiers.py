@@ -2,13 +2,13 @@
 
 from array import array
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct, field
 
 from shepherd.backends.base import CacheTier
 from shepherd.backends.llamacpp.cache import disk_cache, disk_file
-from shepherd.backends.llamacpp.cache.sequence import HostCache, StoredSequence
+from shepherd.backends.llamacpp.cache.sequence import CachedSequence, HostCache, StoredSequence
 from shepherd.backends.llamacpp.native.context import RecentLine
 
 _LEARNING_RATE = 0.05
@@ -40,25 +40,6 @@ class CacheCounts(Struct):
         self.tokens[tier] += tokens
 
 
-class TierUsage(Struct, frozen=True):
-    """The contents of one tier, and the number of its evictions."""
-
-    entries: int = 0
-    bytes: int = 0
-    evictions: int = 0
-
-
-def cache_tiers(
-    counts: CacheCounts, memory: TierUsage, host: TierUsage, disk: TierUsage
-) -> tuple[CacheTier, ...]:
-    """The rows of the tiers' report."""
-    hits, tokens = counts.hits, counts.tokens
-    return tuple(
-        CacheTier(name, held.entries, held.bytes, hits[name], tokens[name], held.evictions)
-        for name, held in ((MEMORY, memory), (HOST, host), (DISK, disk))
-    )
-
-
 class StoredPrefix(Struct, frozen=True):
     """A stored prefix of a prompt: its `length` in tokens, and the `seconds` to restore it."""
 
@@ -84,13 +65,22 @@ class Tiers:
         """Whether any tier can store a sequence."""
         return self.host.capacity > 0 or self.disk is not None
 
-    def held(self) -> tuple[TierUsage, TierUsage]:
-        """The usage of host memory and disk."""
+    def report(self, live: Sequence[CachedSequence], counts: CacheCounts) -> tuple[CacheTier, ...]:
+        """What each tier holds: llama.cpp's memory has the `live` sequences, without evictions."""
         host, disk = self.host, self.disk
-        on_disk = TierUsage()
-        if disk is not None:
-            on_disk = TierUsage(len(disk), disk.bytes, disk.evictions)
-        return TierUsage(len(host), host.bytes, host.evictions), on_disk
+        # Entries, bytes and evictions.
+        in_memory = (len(live), sum(sequence.bytes for sequence in live), counts.cleared)
+        in_host = (len(host), host.bytes, host.evictions)
+        on_disk = (0, 0, 0) if disk is None else (len(disk), disk.bytes, disk.evictions)
+        hits, tokens = counts.hits, counts.tokens
+        return tuple(
+            CacheTier(name, entries, size, hits[name], tokens[name], evictions)
+            for name, (entries, size, evictions) in (
+                (MEMORY, in_memory),
+                (HOST, in_host),
+                (DISK, on_disk),
+            )
+        )
 
     def find(self, prompt: "array[int]", *, rolls_back: bool) -> StoredPrefix | None:
         """The entry with the longest usable prefix of a packed prompt."""

@@ -70,16 +70,10 @@ class Batch:
         return at
 
 
-class Padded(NamedTuple):
-    """Spans with padding, and the index in the batch of each token of the original spans."""
-
-    spans: list[Span]
-    places: list[int]
-
-
-def pad(spans: Sequence[Span], rows: int) -> Padded:
+def pad(spans: Sequence[Span], rows: int) -> tuple[list[Span], list[int]]:
     """Pad the tokens and the outputs of each span to a multiple of `rows`.
 
+    Returns the longer spans, and the index in their batch of each token of the original ones.
     llama.cpp splits a batch at multiples of the shortest span, so no part of it has fewer rows.
     """
     padded: list[Span] = []
@@ -98,7 +92,7 @@ def pad(spans: Sequence[Span], rows: int) -> Padded:
         )
         places.extend(range(at, at + count))
         at += count + missing
-    return Padded(padded, places)
+    return padded, places
 
 
 class ImageSpan(NamedTuple):

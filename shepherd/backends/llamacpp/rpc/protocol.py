@@ -126,11 +126,6 @@ def request(command: Command, payload: bytes = b"") -> bytes:
     return _HEAD.pack(command, len(payload)) + payload
 
 
-def device_request(command: Command, device: int) -> bytes:
-    """The bytes of a request about a device."""
-    return request(command, _DEVICE.pack(device))
-
-
 HELLO_REQUEST = request(Command.HELLO, bytes(CAPABILITIES))
 HELLO_ANSWER_SIZE = 4 + CAPABILITIES
 
@@ -146,7 +141,6 @@ def substitute(message: Request, devices: Sequence[WorkerDevice]) -> bytes:
     llama.cpp ends the whole process if an answer is missing. Nothing is computed with these
     answers: buffers can't be made, and tensors are zeros.
     """
-    size = message.answer_size or 0
     match message.command:
         case Command.GET_ALIGNMENT:
             return SIZE.pack(_named_device(message, devices).alignment)
@@ -162,7 +156,7 @@ def substitute(message: Request, devices: Sequence[WorkerDevice]) -> bytes:
         case Command.DEVICE_COUNT:
             return _DEVICE.pack(len(devices))
         case _:
-            return bytes(size)
+            return bytes(message.answer_size or 0)
 
 
 def _named_device(message: Request, devices: Sequence[WorkerDevice]) -> WorkerDevice:
@@ -279,7 +273,7 @@ def _described_device(connection: socket.socket, index: int) -> WorkerDevice:
     """A device, as the worker describes it; raises ConnectionError if that makes no sense."""
 
     def numbers(command: Command, count: int) -> tuple[int, ...]:
-        connection.sendall(device_request(command, index))
+        connection.sendall(request(command, _DEVICE.pack(index)))
         return struct.unpack(f"<{count}Q", _answer(connection, count * SIZE.size))
 
     free, total = numbers(Command.GET_DEVICE_MEMORY, 2)

@@ -58,17 +58,12 @@ class Relay:
         name = f"RPC {info.address}"
         threading.Thread(target=self._accept, name=name, daemon=True).start()
 
-    @property
-    def address(self) -> protocol.Address:
-        """The worker's address."""
-        return self.info.address
-
     def lose(self, reason: str) -> None:
         """Note that the worker can't be used any more; the first reason counts."""
         with self._lock:
             if self.lost:
                 return
-            self.lost = f"The RPC worker at {self.address} was lost: {reason}."
+            self.lost = f"The RPC worker at {self.info.address} was lost: {reason}."
             listeners = [*self._listeners]
         logger.info("%s", self.lost)
         for listener in listeners:  # without the lock, which a listener may need
@@ -150,7 +145,7 @@ class _Connection:
         if self._relay.lost:
             return None
         try:
-            worker = protocol.connect(self._relay.address, CONNECT_TIMEOUT)
+            worker = protocol.connect(self._relay.info.address, CONNECT_TIMEOUT)
         except (OSError, protocol.WorkerError) as error:
             self._relay.lose(_reason(error))
             return None
@@ -260,7 +255,7 @@ class _Connection:
                 self._lose(_reason(error))
                 break
             if not part:
-                self._lose("it closed the connection")
+                self._lose("it closed the connection")  # which ends the loop
             self._last_progress = self._relay.clock()
             data += part
         return None

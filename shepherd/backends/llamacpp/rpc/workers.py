@@ -104,7 +104,7 @@ def open_workers(settings: LlamaCppSection) -> Workers | None:
         for handle in _handles(library, relay):
             device = describe_device(ctypes.c_void_p(handle))
             # llama.cpp knows the address of the relay only.
-            name, place = f"RPC{len(devices)}", str(relay.address)
+            name, place = f"RPC{len(devices)}", str(relay.info.address)
             devices.append(structs.replace(device, name=name, description=place, remote=True))
             handles.append(handle)
     for relay in relays:
@@ -129,7 +129,7 @@ def _handles(library: Any, relay: Relay) -> Sequence[int]:
     """llama.cpp's pointers to the devices of a worker; raises WorkerError if it has none."""
     register = library.ggml_backend_rpc_add_server(relay.endpoint.encode())
     if not register:
-        raise WorkerError(relay.lost or f"The RPC worker at {relay.address} has no devices.")
+        raise WorkerError(relay.lost or f"The RPC worker at {relay.info.address} has no devices.")
     count: int = library.ggml_backend_reg_dev_count(register)
     return [library.ggml_backend_reg_dev_get(register, index) for index in range(count)]
 

@@ -213,10 +213,6 @@ class PromptMeter:
         self._vocab = vocab
         self._alternatives = alternatives
 
-    def restart(self) -> None:
-        """Forget what was measured, as the prompt is decoded again."""
-        self.logprobs.clear()
-
     def measure(self, context: NativeContext, index: int, following: Sequence[int]) -> None:
         """Measure the tokens that follow those at the batch indices from `index` on."""
         meter = LogprobMeter(self._vocab, self._alternatives)

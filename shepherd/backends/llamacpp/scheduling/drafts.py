@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from msgspec import Struct
@@ -104,17 +103,16 @@ class BatchCosts(RecentLine):
         return max(_MIN_SHARE * mean, mean + self._token_seconds * (tokens - self.mean_size))
 
 
-@dataclass(slots=True)
 class StepBudget:
-    """The next batch as it grows: its `tokens`, and the tokens of answers that it should `gain`."""
+    """The next batch as it grows with drafts, and what it is expected to give."""
 
-    costs: BatchCosts
-    tokens: int
-    gain: float = field(init=False)
-    extra_seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.gain = float(self.tokens)
+    def __init__(self, costs: BatchCosts, answers: int) -> None:
+        """Before any draft the batch has one token of each answer, and gives each another one."""
+        self._costs = costs
+        self._tokens = answers
+        self._gain: float = answers
+        self._draft_seconds = 0.0
+        """What the draft model needs for the drafts so far."""
 
     def best_length(
         self, rate: AcceptanceRate, max_tokens: int, seconds_per_token: float = 0.0
@@ -134,17 +132,17 @@ class StepBudget:
 
     def add(self, rate: AcceptanceRate, length: int, seconds_per_token: float = 0.0) -> None:
         """Add a draft to the batch."""
-        self.tokens += length
-        self.gain += rate.expected(length)
-        self.extra_seconds += length * seconds_per_token
+        self._tokens += length
+        self._gain += rate.expected(length)
+        self._draft_seconds += length * seconds_per_token
 
     def _speed(self, length: int, gain: float, seconds: float) -> float:
         """The tokens of answers per second, with a further draft of `length` that takes `seconds`.
 
         The draft is expected to give `gain` tokens.
         """
-        total = self.costs.seconds(self.tokens + length) + self.extra_seconds + seconds
-        return (self.gain + gain) / total if total > 0 else 0.0
+        total = self._costs.seconds(self._tokens + length) + self._draft_seconds + seconds
+        return (self._gain + gain) / total if total > 0 else 0.0  # no batch is measured yet
 
 
 MAX_INDEXED_TOKENS = 8192

@@ -2,7 +2,6 @@
 
 import asyncio
 import codecs
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -237,7 +236,7 @@ class Mailbox:
     """The updates of one job, for one reader. Event loop's thread only."""
 
     def __init__(self) -> None:
-        self._updates: deque[Update] = deque()
+        self._updates: list[Update] = []
         self._arrived = asyncio.Event()
 
     def put(self, update: Update) -> None:
@@ -249,6 +248,5 @@ class Mailbox:
         """All updates so far, in order; waits for the first."""
         await self._arrived.wait()
         self._arrived.clear()
-        updates = list(self._updates)
-        self._updates.clear()
+        updates, self._updates = self._updates, []
         return updates

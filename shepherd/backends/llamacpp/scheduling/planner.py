@@ -107,6 +107,7 @@ class PrefillPace:
             seconds = QUEUED_STEP_SECONDS
         most = self._batch_size // SHARED_BATCH_DIVISOR if is_shared else self._batch_size
         in_time = int(self.speed * seconds) if self.speed else limits.initial_chunk
+        # At least the minimum, however slow the device is; small steps take longer for each token.
         return min(room, max(1, min(most, max(minimum, in_time))))
 
     def without_remainder(self, tokens: int) -> int:
@@ -218,15 +219,16 @@ class Planner:
             draft = None if drafts is None else drafts.get(job)
             if job.sequence is not None:
                 tokens = [job.tokens[-1], *(draft.tokens if draft else ())]
-                part = Part(
-                    job,
-                    job.sequence,
-                    tokens,
-                    completes_job=True,
-                    reads_results=True,
-                    draft=draft,
+                parts.append(
+                    Part(
+                        job,
+                        job.sequence,
+                        tokens,
+                        completes_job=True,
+                        reads_results=True,
+                        draft=draft,
+                    )
                 )
-                parts.append(part)
         return parts
 
     def with_drafts(self, jobs: Sequence[Job]) -> list[Part]:
@@ -240,8 +242,9 @@ class Planner:
     def spans(self, parts: Sequence[Part]) -> list[Span]:
         """The parts as a batch."""
         return [
-            self._pool.span(
-                part.sequence,
+            Span(
+                part.sequence.id,
+                part.sequence.position,
                 part.tokens,
                 wants_logits=part.completes_job or part.job.measures,
                 outputs=len(part.tokens) if part.job.measures else 1 + len(part.draft_tokens),
@@ -335,9 +338,15 @@ class BatchTimer:
             self.settle()
 
     def settle(self) -> None:
-        """Wait for all queued batches and note them."""
-        if self._unread:
-            self._end(self._stopwatch.finished())
+        """Wait for all queued batches and note them; they share the time by their tokens."""
+        if not self._unread:
+            return
+        time = self._stopwatch.finished()
+        batches, self._unread = self._unread, []
+        started, self._started = self._started, time
+        token_seconds = (time - started) / max(1, sum(map(_tokens, batches)))
+        for parts in batches:
+            self._note(parts, token_seconds * _tokens(parts))
 
     def _must_wait(self, parts: Sequence[Part]) -> bool:
         """Whether results are read next, or no further batch of this size may be queued."""
@@ -345,14 +354,6 @@ class BatchTimer:
         if not speed or any(part.reads_results for part in parts):  # 0 is an unknown speed
             return True
         return (sum(map(_tokens, self._unread)) + _tokens(parts)) / speed > MAX_UNREAD_SECONDS
-
-    def _end(self, time: float) -> None:
-        """Note the queued batches, which were all computed at `time`; they share it by tokens."""
-        batches, self._unread = self._unread, []
-        started, self._started = self._started, time
-        token_seconds = (time - started) / max(1, sum(map(_tokens, batches)))
-        for parts in batches:
-            self._note(parts, token_seconds * _tokens(parts))
 
 
 def _tokens(parts: Sequence[Part]) -> int:

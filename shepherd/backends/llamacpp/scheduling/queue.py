@@ -86,7 +86,7 @@ class JobQueue:
             if job.measures and job.prompt_meter is not None:
                 # It needs the logits of each token, which the cache does not have.
                 self._pool.mirror.clear(sequence)
-                job.prompt_meter.restart()
+                job.prompt_meter.logprobs.clear()  # it begins again
             if not job.prompt_done:  # else it goes on with its answer, and nothing new was cached
                 self._note_cached(job, sequence)
                 job.missing_tokens = job.pending

@@ -64,27 +64,14 @@ class Scheduler:
         self._timer = BatchTimer(context.stopwatch, self._pace, self._planner.note)
         earlier = None if speculator is None else speculator.earlier
         self._answers = Answers(vocab, context.size, post, jumps_ahead=jumps_ahead, earlier=earlier)
-        self._queue = JobQueue(pool, post, self._timer, self._answers, self._pace)
+        # All jobs, from their admission to their end; a job is submitted there.
+        self.queue = JobQueue(pool, post, self._timer, self._answers, self._pace)
         self._loop = DecodeLoop(context, pool, self._planner, self._timer, self._answers)
-
-    @property
-    def waiting(self) -> int:
-        """The number of jobs without a sequence; any thread may read it."""
-        return self._queue.waiting
-
-    @property
-    def jobs(self) -> list[Job]:
-        """All jobs that are not done, oldest first."""
-        return self._queue.jobs
 
     @property
     def prompt_speed(self) -> float:
         """The measured speed of prompts in tokens per second; 0 before any measurement."""
         return self._pace.speed
-
-    def submit(self, job: Job) -> None:
-        """Queue a job; its prompt is decoded in a later step."""
-        self._queue.submit(job)
 
     def start(self, job: Job, max_tokens: int) -> None:
         """Start to generate, as soon as the prompt is in memory; `max_tokens` 0 is no limit."""
@@ -99,26 +86,14 @@ class Scheduler:
     def release(self, job: Job) -> None:
         """Give up a job; its tokens stay in its sequence. Jobs that are done have none any more."""
         if job.phase is not Phase.DONE:
-            self._queue.end(job)
-
-    def fail(self, job: Job, error: errors.BackendError) -> None:
-        """End a job with an error."""
-        self._queue.fail(job, error)
-
-    def abandon(self, error: errors.BackendError) -> None:
-        """End all jobs with an error before the engine is freed; the memory is not changed."""
-        self._queue.abandon(error)
-
-    def idle(self) -> bool:
-        """Whether a step has nothing to do."""
-        return self._queue.idle
+            self.queue.end(job)
 
     @property
     def steady(self) -> bool:
         """Whether the next step only continues running answers."""
-        if self._queue.can_admit():  # the step would read a prompt
+        if self.queue.can_admit():  # the step would read a prompt
             return False
-        return all(job.phase is not Phase.PREFILL for job in self._queue.active)
+        return all(job.phase is not Phase.PREFILL for job in self.queue.active)
 
     def pop_ready(self) -> bool:
         """Whether a request became ready to generate since the last call."""
@@ -132,14 +107,14 @@ class Scheduler:
         milliseconds.
         """
         self._is_quiet = quiet
-        for job in self.jobs:  # a copy, from which finished jobs do not vanish
+        for job in self.queue.jobs:  # a copy, from which finished jobs do not vanish
             if job.cancelled:
-                self._queue.finish(job, events.FinishReason.CANCELLED)
-        for job in self._queue.admit():
+                self.queue.finish(job, events.FinishReason.CANCELLED)
+        for job in self.queue.admit():
             if self._images is not None:
                 self._images.request(job.missing_images(), job.needs_images)
         self._decode_image()
-        parts = self._planner.plan(self._queue.active, queued=self._queue.waiting > 0)
+        parts = self._planner.plan(self.queue.active, queued=self.queue.waiting > 0)
         # Only answers, each with the token that was sampled last: the quick loop decodes those.
         if parts and all(
             part.job.phase is Phase.GENERATING and part.is_last_token for part in parts
@@ -150,13 +125,13 @@ class Scheduler:
 
     def _decode_image(self) -> None:
         """Decode tokens of one image as a batch of its own, if the embeddings of one are there."""
-        job = next((job for job in self._queue.active if job.next_image and job.runnable), None)
+        job = next((job for job in self.queue.active if job.next_image and job.runnable), None)
         if job is None:
             return
         try:
-            self._run(self._planner.image_parts(job, self._queue.active))
+            self._run(self._planner.image_parts(job, self.queue.active))
         except ImageEncodingError as error:
-            self.fail(job, errors.BackendError(str(error)))
+            self.queue.fail(job, errors.BackendError(str(error)))
 
     def _continue_answers(self, parts: list[Part]) -> list[Part]:
         """Decode one token of each answer, or several; returns the parts of a larger batch."""
@@ -167,9 +142,9 @@ class Scheduler:
             self._fail_parts(parts, error)
         for job, reason in self._loop.endings:
             if isinstance(reason, errors.BackendError):
-                self.fail(job, reason)
+                self.queue.fail(job, reason)
             else:
-                self._queue.finish(job, reason)
+                self.queue.finish(job, reason)
         return [part for part in undecoded if part.job.phase is not Phase.DONE]
 
     def _fail_parts(self, parts: list[Part], error: errors.BackendError) -> None:
@@ -178,7 +153,7 @@ class Scheduler:
             raise error  # the whole engine is of no use without the worker
         for part in parts:
             self.pool.mirror.resync(part.sequence)
-            self.fail(part.job, errors.BackendError(str(error)))
+            self.queue.fail(part.job, errors.BackendError(str(error)))
 
     def _run(self, parts: list[Part]) -> None:
         """Decode a batch, note its tokens, and read its results."""
@@ -211,7 +186,7 @@ class Scheduler:
         try:
             self.pool.mirror.extend(part.sequence, part.tokens)
         except errors.BackendError as error:
-            self.fail(part.job, error)
+            self.queue.fail(part.job, error)
             return False
         return True
 
@@ -238,7 +213,7 @@ class Scheduler:
             else:
                 self._sample_first(job, index)
         except errors.BackendError as error:
-            self.fail(job, error)
+            self.queue.fail(job, error)
 
     def _sample_first(self, job: Job, index: int) -> None:
         """Sample the first token and keep it until the job is started."""
@@ -283,11 +258,11 @@ class Scheduler:
         try:
             reason = self._answers.jump_ahead(job)
         except errors.BackendError as error:
-            self.fail(job, error)
+            self.queue.fail(job, error)
             return
         self._answers.post_text(job)
         if reason is not None:
-            self._queue.finish(job, reason)
+            self.queue.finish(job, reason)
 
     def _park(self, job: Job) -> None:
         """Let a job whose prompt is in memory wait for its start, unless it has come already."""
@@ -309,7 +284,7 @@ class Scheduler:
         reason = self._answers.accept(job, token)
         self._answers.post_text(job)
         if reason is not None:
-            self._queue.finish(job, reason)
+            self.queue.finish(job, reason)
 
     def _sampler(self, job: Job) -> SamplerChain:
         """The job's sampler, which is made when its first token is sampled."""
@@ -326,4 +301,4 @@ class Scheduler:
         if any(part.draft_tokens for part in parts):
             self._run([part.without_draft() for part in parts])
             return
-        self._queue.make_room()
+        self.queue.make_room()

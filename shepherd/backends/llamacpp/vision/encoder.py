@@ -80,10 +80,6 @@ class ImageEncoder:
         self.encoded = 0
         """The number of images that were encoded."""
 
-    @property
-    def path(self) -> Path:
-        return self._setup.path
-
     async def prepare(self, image: Image) -> ImageTokens:
         """The tokens of an image; raises ImageError if it can't be read, or ModelLoadError."""
         if len(image.data) > _MAX_HASHED:
@@ -127,10 +123,8 @@ class ImageEncoder:
                 done: Future[Embeddings] = Future()
                 done.set_result(kept)
                 return done
-            request = self._requests.get(key)
-            is_new = request is None
-            if request is None:
-                request = self._requests[key] = _Request()
+            is_new = key not in self._requests
+            request = self._requests.setdefault(key, _Request())
             request.still_needed.append(still_needed)
         if is_new and self._thread.post(self._encode, key, image) is None:
             request.future.set_exception(BackendError("The model was closed."))
@@ -158,9 +152,8 @@ class ImageEncoder:
         """The projector, which is loaded at the first image; on the encoder's thread."""
         if self._native is None:
             setup = self._setup
-            threads, use_gpu = setup.threads, setup.use_gpu
             self._native = NativeProjector(
-                setup.path, self._model, threads=threads, use_gpu=use_gpu
+                setup.path, self._model, threads=setup.threads, use_gpu=setup.use_gpu
             )
         return self._native
 

@@ -97,7 +97,7 @@ async def test_a_loss_ends_the_answer_with_one_sentence(
     backend: LlamaCppBackend, relay: Relay, workers: FailingWorkers
 ) -> None:
     workers.doom()
-    with pytest.raises(BackendError, match=f"{relay.address} was lost: {REASON}") as first:
+    with pytest.raises(BackendError, match=f"{relay.info.address} was lost: {REASON}") as first:
         await answer(backend)
     assert "The conversation is kept" in str(first.value)
     assert await ended(backend)
