@@ -42,12 +42,8 @@ def reading(missing: int, seconds: float = 0.0) -> Job:
 
 def readers(floor: Floor) -> list[Job]:
     """Jobs whose long prompts are being read."""
-    active = [
-        job
-        for job in floor.scheduler.queue.jobs
-        if job.sequence is not None and not job.prompt_done
-    ]
-    return [job for job in active if job.missing_tokens > SHORT_PROMPT]
+    reading = [job for job in floor.scheduler.queue.active if not job.prompt_done]
+    return [job for job in reading if job.missing_tokens > SHORT_PROMPT]
 
 
 @given(st.lists(st.tuples(LENGTHS, WAITS), min_size=1, max_size=6), LENGTHS)

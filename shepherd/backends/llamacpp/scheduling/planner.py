@@ -219,16 +219,10 @@ class Planner:
             draft = None if drafts is None else drafts.get(job)
             if job.sequence is not None:
                 tokens = [job.tokens[-1], *(draft.tokens if draft else ())]
-                parts.append(
-                    Part(
-                        job,
-                        job.sequence,
-                        tokens,
-                        completes_job=True,
-                        reads_results=True,
-                        draft=draft,
-                    )
+                part = Part(
+                    job, job.sequence, tokens, completes_job=True, reads_results=True, draft=draft
                 )
+                parts.append(part)
         return parts
 
     def with_drafts(self, jobs: Sequence[Job]) -> list[Part]:

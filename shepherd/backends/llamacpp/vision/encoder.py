@@ -67,6 +67,7 @@ class ImageEncoder:
 
     def __init__(self, setup: VisionSetup, model: NativeModel, wake: Callable[[], None]) -> None:
         """`wake` is called on the encoder's thread when embeddings are there, or have failed."""
+        self.path = setup.path
         self._setup = setup
         self._model = model
         self._wake = wake
