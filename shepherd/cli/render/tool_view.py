@@ -58,7 +58,7 @@ def result_pieces(call: ToolCall, content: str, glyphs: Glyphs, hint: str = "") 
 
     `hint` says how to read the lines that are left out.
     """
-    if content.startswith("Error: "):  # on one line, as it is for the model
+    if content.startswith("Error: "):  # its lines are joined, so that none is left out
         return [_hanging([revealed_line(content, MAX_LINE)], glyphs, "bad")]
     lines = sanitize(content).rstrip("\n").split("\n")
     unit = traits_of(call.name).unit

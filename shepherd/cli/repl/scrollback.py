@@ -107,7 +107,7 @@ class Scrollback:
         area = self._area()
         self.is_cursor_in_text = False
         self._output.cursor_down(area.row + 1)
-        self._output.write_raw(f"\x1b[{area.column + 1}G")
+        self._output.write_raw(f"\x1b[{area.column + 1}G")  # to this column, the first is 1
         self._output.show_cursor()
 
     def begin_row(self) -> None:
@@ -157,7 +157,7 @@ class Scrollback:
         portion, rows = "", 0
         for line in text.splitlines(keepends=True):
             needed, _ = rows_of(line.rstrip("\n"), 0, size.columns)
-            if portion and rows + needed > room:
+            if portion and rows + needed > room:  # a single line may need more than there is
                 yield portion
                 portion, rows = "", 0
             portion, rows = portion + line, rows + needed
@@ -247,7 +247,7 @@ class Scrollback:
         out.cursor_down(rows_below)
         out.write_raw("\n" * rows)
         out.cursor_up(area.height - 1 + rows)
-        out.write_raw(f"\x1b[{rows}L" if rows > 1 else "\x1b[L")
+        out.write_raw(f"\x1b[{rows}L" if rows > 1 else "\x1b[L")  # inserts empty rows
         if continues_row:
             out.cursor_up(1)
             self._go_to_end_of_row()
@@ -367,12 +367,12 @@ class InkWriter:
             self._app.output.flush()
 
     def _before_redraw(self, app: Application[None]) -> None:
-        """Let the terminal show the redraw at once, which begins at the cursor of the area."""
+        """Begin a redraw, which the terminal shows at once, where the cursor of the area is."""
         app.output.write_raw(BEGIN_UPDATE)
         self._scrollback.go_home()
 
     def _after_redraw(self, app: Application[None]) -> None:
-        """Note where the cursor is in the live area."""
+        """Let the terminal show the redraw, and note where the cursor is in the live area."""
         app.output.write_raw(END_UPDATE)
         app.output.flush()
         screen = app.renderer.last_rendered_screen

@@ -71,7 +71,7 @@ class Attention:
         """Keep the terminal's title, set another one, and ask for focus events."""
         if self._title:  # the first sequence keeps the old one
             self.output.write_raw(f"\x1b[22;0t\x1b]0;{self._title}{_BELL}")
-        if self._alerts:
+        if self._alerts:  # the focus decides on them
             self.output.write_raw("\x1b[?1004h")
         self.output.flush()
 
