@@ -76,8 +76,8 @@ class Dialog:
         self._rules_paged = paged
         place = self.pager.place
         self.pager = self._new_pager(self.marked.rules if paged else ())
-        self.pager.place = place  # the reader stays where he was
-        if paged and None in self._read_to_end:  # he knows the text, only the rules are new
+        self.pager.place = place  # what was visible stays
+        if paged and None in self._read_to_end:  # the text was read, only the rules are new
             self.pager.end()
 
     def note_drawn(self, *, end: bool, legible: bool = True) -> None:
@@ -112,7 +112,7 @@ class Dialog:
             self.answer = self.marked.answer
         elif self._drawn_entry is not self.marked:  # the user has not seen what is marked
             self.disturb(TOO_SOON)
-        elif self._current_text not in self._read_to_end:  # nobody agrees to what he can't know
+        elif self._current_text not in self._read_to_end:  # a yes is for what was shown
             self.pager.forward()
             self.disturb(PAGED)
         elif not self._is_calm:  # it may belong to what was typed before
@@ -269,7 +269,7 @@ def lay_out(dialog: Dialog, sign: str, *, focused: bool, width: int, height: int
 
 
 class _Around:
-    """The rows above and below the text; if `short`, each part is cut to one row."""
+    """The rows above and below the text: some for each part, or one if `short`."""
 
     def __init__(
         self,

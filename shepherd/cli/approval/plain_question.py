@@ -122,7 +122,7 @@ def _size(target: TextIO) -> tuple[int, int]:
         columns, rows = os.get_terminal_size(target.fileno())
     except OSError:
         columns = rows = 0
-    # a tiny terminal scrolls, as without some text on a page there would be no end of pages
+    # a tiny terminal scrolls: 0 rows would be no limit
     return max(20, columns or WIDTH), max(3, (rows or 24) - OTHER_ROWS)
 
 
