@@ -274,9 +274,22 @@ async def open_upstreams(
     """
     router = AffinityRouter[str](Balance(provider.affinity_factor, provider.affinity_slack))
     policy, timing = checks or CheckPolicy(interval=provider.check_seconds), Timing()
-    shared = _Shared(provider, timing)
+    limits = RateLimits(provider.requests_per_minute, provider.tokens_per_minute)
+    limiter = RateLimiter(limits, timing)
+    estimators: dict[str, TokenEstimator] = {}
+
+    async def open_one(url: str) -> Backend:
+        """The backend of one address; the limits are those of all of them together."""
+        backend = await opening(provider.at(url))
+        if isinstance(backend, ApiBackend):
+            backend.client.limiter = limiter
+            # What one upstream teaches about its model's tokens is true for all.
+            model = backend.info.id
+            backend.estimator = estimators.setdefault(model, backend.estimator)
+        return backend
+
     upstreams = [
-        Upstream(url, partial(shared.open, opening, url), policy, timing, router.forget)
+        Upstream(url, partial(open_one, url), policy, timing, router.forget)
         for url in provider.urls
     ]
     group = UpstreamGroup(upstreams, router, timing, retry or RetryPolicy())
@@ -288,23 +301,3 @@ def single_opener(
 ) -> Callable[[Provider], Awaitable[Backend]]:
     """Opens one upstream of an API."""
     return partial(connect, book=book, retry=ONCE, prices=prices)
-
-
-class _Shared:
-    """What the upstreams of a provider have in common: its limits, and how tokens are estimated."""
-
-    def __init__(self, provider: Provider, timing: Timing) -> None:
-        limits = RateLimits(provider.requests_per_minute, provider.tokens_per_minute)
-        self._provider = provider
-        self._limiter = RateLimiter(limits, timing)
-        self._estimators: dict[str, TokenEstimator] = {}
-
-    async def open(self, opening: Callable[[Provider], Awaitable[Backend]], url: str) -> Backend:
-        """The backend of one address."""
-        backend = await opening(self._provider.at(url))
-        if isinstance(backend, ApiBackend):
-            backend.client.limiter = self._limiter
-            # What one upstream teaches about its model's tokens is true for all.
-            model = backend.info.id
-            backend.estimator = self._estimators.setdefault(model, backend.estimator)
-        return backend

@@ -139,7 +139,7 @@ def _parsed_arguments(
         return None
     if repaired is None or name not in catalog.names:
         return None
-    return repaired if fits(repaired, catalog.parameters(name)) else None
+    return repaired if fits(repaired, catalog.parameters[name]) else None
 
 
 def _object(value: Any, text: str) -> JsonObject | None:

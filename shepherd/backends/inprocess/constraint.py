@@ -220,7 +220,7 @@ class Constrainer:
         if not (self.checks_calls and session.tools and self._syntax):
             return None
         marker, tools = self._syntax.marker, session.callable_tools
-        key = json.dumps([(tool.name, tool.parameters) for tool in tools])
+        key = json.dumps([(tool.name, tool.parameters, tool.enforced) for tool in tools])
         if key not in self._known_grammars:
             if len(self._known_grammars) >= _MAX_KNOWN:
                 self._known_grammars.clear()

@@ -87,12 +87,10 @@ def parse_body(body: str, catalog: ToolCatalog, scope: xml.Scope) -> _Calls | No
 
 def _xml(body: str, catalog: ToolCatalog, scope: xml.Scope) -> _Calls | None:
     """Calls as `<function=now>…`, `<name>now</name>…` or `<now>…`."""
-    if xml.FUNCTION.match(body):
-        return xml.parse_functions(body, catalog, scope)
     name_element = _NAME_ELEMENT.match(body)
     if name_element:
         return _named(name_element["name"], body[name_element.end() :], catalog, scope)
-    return _elements(body, catalog, scope)
+    return xml.parse_elements(body, catalog, scope)
 
 
 def _named(name: str, rest: str, catalog: ToolCatalog, scope: xml.Scope) -> _Calls | None:
@@ -108,20 +106,6 @@ def _named(name: str, rest: str, catalog: ToolCatalog, scope: xml.Scope) -> _Cal
     if children is None:
         return ()
     return None if children.end is None else (catalog.from_texts(tool, children.values),)
-
-
-def _elements(body: str, catalog: ToolCatalog, scope: xml.Scope) -> _Calls | None:
-    """Calls as elements that are named after the tool."""
-    calls: _Calls = ()
-    while body:
-        element = xml.parse_element(body, catalog, scope)
-        if element is None:
-            return None
-        if not element.calls:
-            return ()
-        calls += element.calls
-        body = body[xml.skip_space(body, element.end) :]
-    return calls
 
 
 def _gemma(body: str, catalog: ToolCatalog) -> _Calls:

@@ -55,8 +55,9 @@ class ToolCatalog:
     """The offered tools, by name."""
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
-        self._parameters = {t.name: t.parameters for t in tools}
-        self.names = tuple(self._parameters)
+        self.parameters = {t.name: t.parameters for t in tools}
+        """The JSON schema of each tool's arguments."""
+        self.names = tuple(self.parameters)
 
     def __bool__(self) -> bool:
         return bool(self.names)
@@ -64,25 +65,21 @@ class ToolCatalog:
     def known(self, written: str) -> str | None:
         """The name of the tool that is `written`, if it is offered; `functions.NAME:0` is NAME."""
         bare = written.strip()
-        if bare in self._parameters:
+        if bare in self.parameters:
             return bare
         match = _DECORATION.fullmatch(bare)
-        return match[1] if match and match[1] in self._parameters else None
+        return match[1] if match and match[1] in self.parameters else None
 
     def may_become_known(self, written: str) -> bool:
         """Whether more text can make `written` the name of a tool."""
         name = written.removeprefix("functions.")
         base, colon, index = name.rpartition(":")
-        if colon and base in self._parameters:
+        if colon and base in self.parameters:
             return not index or index.isdigit()
         return "functions.".startswith(written) or any(n.startswith(name) for n in self.names)
 
-    def parameters(self, tool: str) -> JsonObject:
-        """The JSON schema of the arguments."""
-        return self._parameters[tool]
-
     def argument_names(self, tool: str) -> tuple[str, ...]:
-        return tuple(properties(self._parameters[tool]))
+        return tuple(properties(self.parameters[tool]))
 
     def from_json_text(self, text: str, *, explicit: bool = False) -> tuple[ParsedCall, ...]:
         """The calls in `text`: an object or a list of them; empty if it is anything else.
@@ -98,7 +95,7 @@ class ToolCatalog:
             calls = self._from_value(repair_json(text), explicit=explicit)
         except ValueError:
             return ()
-        return calls if all(fits(c.arguments, self._parameters[c.name]) for c in calls) else ()
+        return calls if all(fits(c.arguments, self.parameters[c.name]) for c in calls) else ()
 
     def _from_value(self, value: Any, *, explicit: bool) -> tuple[ParsedCall, ...]:
         """The calls in an object or a list of them; empty if one of its items is no call."""
@@ -116,7 +113,7 @@ class ToolCatalog:
 
     def from_texts(self, tool: str, values: Mapping[str, str]) -> ParsedCall:
         """The call, with each argument converted to the type in the tool's schema."""
-        schema = self._parameters[tool]
+        schema = self.parameters[tool]
         known = properties(schema)
         arguments = {
             name: from_text(text, known.get(name), schema) for name, text in values.items()
@@ -318,7 +315,7 @@ def _misfit(tool: str, arguments: Any, catalog: ToolCatalog) -> str:
     """Why the arguments do not fit the tool; "" if they do."""
     if not isinstance(arguments, dict):
         return f"The arguments of {tool} must be a JSON object."
-    wrong = misfits(cast(dict[str, Any], arguments), catalog.parameters(tool))
+    wrong = misfits(cast(dict[str, Any], arguments), catalog.parameters[tool])
     return f"The arguments of {tool} do not fit: {', '.join(wrong)}." if wrong else ""
 
 

@@ -55,26 +55,31 @@ class Children(NamedTuple):
     end: int | None
 
 
-def parse_functions(body: str, catalog: ToolCatalog, scope: Scope) -> tuple[ParsedCall, ...] | None:
-    """The calls of a body that consists of function elements only.
+def parse_elements(body: str, catalog: ToolCatalog, scope: Scope) -> tuple[ParsedCall, ...] | None:
+    """The calls of a body that has only function elements, or only elements named after tools.
 
     Empty if it is something else, None if the last one is incomplete.
     """
-    calls: list[ParsedCall] = []
-    pos = skip_space(body, 0)
-    while pos < len(body):
-        opening = FUNCTION.match(body, pos)
-        tool = catalog.known(opening["name"]) if opening else None
-        if opening is None or tool is None:
-            return ()
-        element = _content(body, opening.end(), f"</{opening['tag']}>", tool, catalog, scope)
+    parse = parse_function if FUNCTION.match(body) else parse_element
+    calls: tuple[ParsedCall, ...] = ()
+    while body:
+        element = parse(body, catalog, scope)
         if element is None:
             return None
         if not element.calls:
             return ()
         calls += element.calls
-        pos = skip_space(body, element.end)
-    return tuple(calls)
+        body = body[element.end :].lstrip()
+    return calls
+
+
+def parse_function(text: str, catalog: ToolCatalog, scope: Scope) -> Element | None:
+    """The element such as `<function=now>…</function>` at the beginning; None if incomplete."""
+    opening = FUNCTION.match(text)
+    tool = catalog.known(opening["name"]) if opening else None
+    if opening is None or tool is None:
+        return Element((), 0)
+    return _content(text, opening.end(), f"</{opening['tag']}>", tool, catalog, scope)
 
 
 def parse_element(text: str, catalog: ToolCatalog, scope: Scope) -> Element | None:

@@ -31,6 +31,13 @@ def test_one_odd_schema_leaves_the_others_enforced() -> None:
         constraint(Session(tools=[GOOD, ToolSpec("odd", "", ODD, enforced=True)]))
 
 
+def test_a_schema_that_must_be_enforced_is_refused_after_it_was_only_offered() -> None:
+    constrainer = Constrainer(GENERIC, SYNTAX)
+    assert constrainer.constraint(Session(tools=[ToolSpec("odd", "", ODD)]), "") is not None
+    with pytest.raises(InvalidRequestError):
+        constrainer.constraint(Session(tools=[ToolSpec("odd", "", ODD, enforced=True)]), "")
+
+
 def test_a_tool_that_a_search_found_can_be_called_by_its_name() -> None:
     tools = [FindTools().spec(), USE_TOOL_SPEC]
     session = Session(tools=tools, deferred=SearchResults([*remote_tools(), FindTools()]))
