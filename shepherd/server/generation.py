@@ -291,6 +291,7 @@ class ProgressStream:
     def __init__(self, frame: Callable[[PromptProgress], str]) -> None:
         self._frame = frame
         self._started = time.perf_counter()
+        # reports that no frame has told yet; None after the last one
         self._reports: asyncio.Queue[PromptProgress | None] = asyncio.Queue()
         self._last_reported_tokens = -1  # tokens of the last frame, -1 before the first
 

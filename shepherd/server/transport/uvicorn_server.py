@@ -194,10 +194,11 @@ class TimedProtocol(HttpToolsProtocol):
         self._metrics = metrics
         self.timeout_keep_alive = math.ceil(settings.idle_timeout)
         self._settings = settings
+        # ends a connection whose client sends, or reads, too slowly; None while it need not do so
         self._read_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
-        self._in_head = False
-        self.opened_at = 0.0
+        self._in_head = False  # between the first byte of a request and its last header
+        self.opened_at = 0.0  # the loop's time
         self._unused_bytes = 0
         """The bytes since the last end of a head, of a message, or of a part of a body in use."""
 
