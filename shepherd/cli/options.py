@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import typer
 from typer.main import get_command, get_group
@@ -21,37 +21,28 @@ from shepherd.conversation.model_choice import model_from_user, override_model
 from shepherd.conversation.session_start import SessionStart
 from shepherd.errors import ConfigError, UsageError
 
-
-class Place(NamedTuple):
-    """The definition of a command: a function, or the `Typer` of a group.
-
-    `finish` is the function that gets the results of the group's commands.
-    """
-
-    module: str
-    name: str
-    finish: str = ""
-
-
-_PLACES: Mapping[str, Place] = {
-    "acp": Place("acp", "acp"),
-    "doctor": Place("doctor", "doctor"),
-    "usage": Place("apikey", "usage"),
-    "rpc-worker": Place("rpc_worker", "rpc_worker"),
-    "provider": Place("providers.options", "provider", "do_in_shell"),
-    "model": Place("model", "model"),
-    "config": Place("config", "config"),
-    "mcp": Place("mcp", "mcp"),
-    "sessions": Place("sessions", "sessions"),
-    "memory": Place("memory", "memory"),
-    "hooks": Place("hooks", "hooks"),
-    "schedule": Place("schedule", "schedule"),
-    "apikey": Place("apikey", "apikey"),
-    "database": Place("database", "database"),
-    "ctl": Place("ctl", "ctl"),
-    "deploy": Place("deploy", "deploy"),
+_MODULES: Mapping[str, str] = {
+    "acp": "acp",
+    "doctor": "doctor",
+    "usage": "apikey",
+    "rpc-worker": "rpc_worker",
+    "provider": "providers.options",
+    "model": "model",
+    "config": "config",
+    "mcp": "mcp",
+    "sessions": "sessions",
+    "memory": "memory",
+    "hooks": "hooks",
+    "schedule": "schedule",
+    "apikey": "apikey",
+    "database": "database",
+    "ctl": "ctl",
+    "deploy": "deploy",
 }
-"""The commands in the order of the help."""
+"""The commands in the order of the help, and the modules that define them.
+
+A definition is a function, or the `Typer` of a group, and has the command's name.
+"""
 
 
 class AllCommands(PlainErrors):
@@ -59,22 +50,21 @@ class AllCommands(PlainErrors):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = dict.fromkeys(_PLACES)  # names alone, for the help and for guesses
+        self.commands = dict.fromkeys(_MODULES)  # names alone, for the help and for guesses
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of this name, None if there is none."""
-        return _build(cmd_name) if cmd_name in _PLACES else None
+        return _build(cmd_name) if cmd_name in _MODULES else None
 
 
 @cache
 def _build(name: str) -> Any:
     """Import a command; Typer makes one only as a member of a group, which is then left out."""
-    place = _PLACES[name]
-    module = import_module(f"shepherd.cli.commands.{place.module}")
-    definition: typer.Typer | Callable[..., None] = getattr(module, place.name)
+    module = import_module(f"shepherd.cli.commands.{_MODULES[name]}")
+    definition: typer.Typer | Callable[..., None] = getattr(module, name.replace("-", "_"))
     parent = typer.Typer(pretty_exceptions_enable=False)
     if isinstance(definition, typer.Typer):
-        finish = getattr(module, place.finish) if place.finish else None
+        finish = getattr(module, "do_in_shell", None)  # gets what the group's commands return
         parent.add_typer(definition, name=name, result_callback=finish)
     else:
         parent.command(name)(definition)

@@ -199,26 +199,25 @@ class FileText(Struct, frozen=True):
     unread: int = 0
 
 
-class KnowledgeFiles:
+class KnowledgeFiles(Struct, frozen=True, eq=False):
     """Reads files below a root under the rules of a conversation; it asks nobody."""
 
-    def __init__(self, policy: PermissionPolicy, spill_dir: Path) -> None:
-        self._policy = policy
-        self._spill_dir = spill_dir
+    policy: PermissionPolicy
+    spill_dir: Path
 
-    def read(self, path: Path, root: Path, limit: int, name: str = "") -> FileText:
+    def read(self, path: Path, root: Path, limit: int, name: str) -> FileText:
         """At most `limit` bytes of the file; links are followed, but not out of `root`.
 
         Raises ToolError if it lies elsewhere, if a rule refuses it, or if it is not text. `name`
         is how the error calls it.
         """
-        real, name = Path(os.path.realpath(path)), name or str(path)
+        real = Path(os.path.realpath(path))
         access = Access(AccessKind.READ, str(real))
         self._check(real, root, access, name)
         context = ToolContext(
-            self._policy.cwd,
-            self._spill_dir,
-            denies=partial(self._policy.denies, READ_FILE),
+            self.policy.cwd,
+            self.spill_dir,
+            denies=partial(self.policy.denies, READ_FILE),
             grants=frozenset({access}),
         )
         with opening.file_errors(name), FileAccess(context).open(real) as file:
@@ -235,11 +234,11 @@ class KnowledgeFiles:
         """Raise ToolError unless a conversation may read the file without a question."""
         if not real.is_relative_to(root):
             raise ToolError(f"it leads out of {root}: {name}")
-        if self._policy.denies(READ_FILE, access):
+        if self.policy.denies(READ_FILE, access):
             raise ToolError(f"denied by rule: {name}")
         if content.is_key_file(real):
             raise ToolError(f"it holds a private key: {name}")
-        verdict = self._policy.decide_one(READ_FILE, access)
+        verdict = self.policy.decide_one(READ_FILE, access)
         # Nobody is there to be asked; a default rule asks for what lies outside of the project.
         is_users_rule = verdict.rule not in default_rules()
         if verdict.decision is not rules.Decision.ALLOW and is_users_rule:

@@ -155,18 +155,17 @@ class Memory:
             self._warn(self._new_warnings.pop(0))
 
 
-class ConversationArchive:
+class ConversationArchive(Struct, frozen=True, eq=False):
     """The `SessionArchive` of the conversation `session` at `place`."""
 
-    def __init__(self, memory: Memory, session: str, place: store.Place) -> None:
-        self._memory = memory
-        self._session = session
-        self._place = place
+    memory: Memory
+    session: str
+    place: store.Place
 
     @property
     def keeps(self) -> bool:
         """Whether the stored messages can be searched."""
-        return self._memory.works
+        return self.memory.works
 
     def keep(self, messages: Sequence[Message], times: Sequence[datetime | None]) -> None:
         """Store messages, except those without text and results of the memory's own tools."""
@@ -177,13 +176,12 @@ class ConversationArchive:
             if not text:
                 continue
             tool = message.name if message.role is Role.TOOL else ""
+            moment = said or now
             kept.append(
-                store.ArchivedMessage(
-                    self._session, self._place, said or now, message.role, tool, text
-                )
+                store.ArchivedMessage(self.session, self.place, moment, message.role, tool, text)
             )
         if kept:
-            self._memory.keep(kept)
+            self.memory.keep(kept)
 
 
 MAX_TERMS = 24

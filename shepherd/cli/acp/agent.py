@@ -83,8 +83,8 @@ class EditorAgent(Struct):
         **_: Any,
     ) -> schema.InitializeResponse:
         """Tell what Shepherd can do here; the model begins to load."""
-        files = client_capabilities.fs if client_capabilities is not None else None
-        forms = client_capabilities.elicitation if client_capabilities is not None else None
+        capabilities = client_capabilities or schema.ClientCapabilities()
+        files, forms = capabilities.fs, capabilities.elicitation
         self._abilities = EditorAbilities(
             reads_files=bool(files and files.read_text_file),
             shows_forms=bool(forms and forms.form is not None),

@@ -9,7 +9,7 @@ import sys
 
 from shepherd import errors, events, messages
 from shepherd.cli.batch import protocol
-from shepherd.cli.batch.oneshot import Denials, exit_code, question_command
+from shepherd.cli.batch.oneshot import STDIN, Denials, exit_code, question_command
 from shepherd.cli.terminal.lines import read_lines
 from shepherd.conversation.commands import table
 from shepherd.conversation.commands.present import set_mode
@@ -17,8 +17,6 @@ from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.own_commands import INTERRUPTED
 from shepherd.tasks import end_tasks
 from shepherd.turn import run_turn
-
-STDIN = 0
 
 
 async def run_json_lines(conversation: Conversation, prompt: str | None = None) -> int:

@@ -26,7 +26,6 @@ MAX_ATTEMPTS = 12
 """Connections in a row that may fail; they take a minute or more."""
 
 
-AGENT_QUESTIONS = "/approvals"
 AGENT_UPDATES = "/approvals/updates"
 
 
@@ -129,7 +128,7 @@ class SharedSessionClient:
 
     async def agent_questions(self) -> messages.JsonObject:
         """The questions of a server's agent; the updates after its `update_id` continue them."""
-        return await self._call("GET", AGENT_QUESTIONS)
+        return await self._call("GET", "/approvals")
 
     async def updates(
         self, after: str = "", path: str = "/updates"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import Struct
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from shepherd.affinity import Balance
 from shepherd.errors import ConfigError
@@ -44,11 +44,6 @@ def parse_range(text: str) -> ReplicaRange:
     return ReplicaRange(minimum, maximum)
 
 
-def _as_text(value: object) -> object:
-    """A number of replicas in a file may be written without quotes."""
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
 def _checked_range(text: str) -> str:
     """The text of a range, which stays one: it travels to Ray as plain data."""
     try:
@@ -56,6 +51,10 @@ def _checked_range(text: str) -> str:
     except ConfigError as error:
         raise ValueError(str(error)) from error
     return text
+
+
+# a number in a file may be written without quotes
+Replicas = Annotated[str, Field(coerce_numbers_to_str=True), AfterValidator(_checked_range)]
 
 
 class DeployArguments(BaseModel):
@@ -67,7 +66,7 @@ class DeployArguments(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    replicas: Annotated[str, BeforeValidator(_as_text), AfterValidator(_checked_range)] = "1"
+    replicas: Replicas = "1"
     """Number of replicas, or a range: 1..4."""
 
     cpus: float = Field(default=1.0, gt=0)

@@ -124,9 +124,7 @@ def audited_actions(conversation: Conversation, audit: AuditLog) -> SessionActio
     """The actions of a shared session over `conversation`."""
 
     def tool_runner(approver: Approver) -> ToolExecutor:
-        def origin() -> CallOrigin:
-            return _origin(conversation.slot.model_name, approver)
-
+        origin = partial(_origin, conversation, approver)
         return AuditedTools(conversation.tool_runner(approver), audit, origin=origin)
 
     async def command(text: str) -> str:
@@ -136,8 +134,9 @@ def audited_actions(conversation: Conversation, audit: AuditLog) -> SessionActio
     return SessionActions(tool_runner, command)
 
 
-def _origin(model: str, approver: Approver) -> CallOrigin:
+def _origin(conversation: Conversation, approver: Approver) -> CallOrigin:
     """The running request, for the audit."""
+    model = conversation.slot.model_name
     request = approver.request if isinstance(approver, ClientApprover) else None
     if request is None:
         return CallOrigin(path=PATH, model=model)

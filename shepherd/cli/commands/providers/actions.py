@@ -106,7 +106,7 @@ async def add_provider(
         await asyncio.to_thread(book.secrets.store, name, secret, place)
         added = _checked(name, {**values, KEY: place})
     book.store.save(added)
-    await _tell_with_key_advice(console, f"Provider {name} is added.", added, book)
+    await _tell_with_key_advice(console, f"Provider {name} is added.", added)
     await console.after_change(name)
     if use:
         return await use_provider(console, name)
@@ -174,8 +174,7 @@ async def use_provider(console: Console, selector: str) -> int:
         console.tell("The local model answers.")
         return 0
     set_value(path, SETTING, selector)
-    sentence = f"{chosen.label} answers from now on."
-    await _tell_with_key_advice(console, sentence, chosen, console.book)
+    await _tell_with_key_advice(console, f"{chosen.label} answers from now on.", chosen)
     return 0
 
 
@@ -230,11 +229,9 @@ async def _key_to_store(
     return await _ask_key(console, f"{question}(empty = none) ", needed=False)
 
 
-async def _tell_with_key_advice(
-    console: Console, sentence: str, provider: Provider, book: ProviderBook
-) -> None:
+async def _tell_with_key_advice(console: Console, sentence: str, provider: Provider) -> None:
     """Report what was done, and advise if the provider still needs a key."""
-    advice = await asyncio.to_thread(view.key_advice, provider, book)
+    advice = await asyncio.to_thread(view.key_advice, provider, console.book)
     console.tell(f"{sentence} {advice}".rstrip())
 
 
