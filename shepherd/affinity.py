@@ -332,25 +332,17 @@ class AffinityRouter(Generic[R]):
 
     If that replica is busier than `balance` allows, the next longest beginning counts. If no
     replica is left, the least busy one is chosen. A new conversation, of which only the opening is
-    known, goes to another replica if that one holds far less. Of equal replicas, `seed` and the
-    conversation decide: routers with the same seed choose alike. A replica is any hashable value.
+    known, goes to another replica if that one holds far less. Of equal replicas, the conversation
+    decides: all routers choose alike. A replica is any hashable value.
     """
 
-    def __init__(
-        self,
-        balance: Balance | None = None,
-        *,
-        max_bytes: int = DEFAULT_BYTES,
-        replica_bytes: int = REPLICA_BYTES,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, balance: Balance | None = None, max_bytes: int = DEFAULT_BYTES) -> None:
         """`max_bytes` limits the memory for the prompts of all replicas together.
 
-        Each replica may have `replica_bytes` in any case, so many replicas take more memory.
+        Each replica may have REPLICA_BYTES in any case, so many replicas take more memory.
         """
         self.balance = balance or Balance()
-        self.index: PrefixIndex[R] = PrefixIndex(max_bytes, replica_bytes)
-        self._seed = seed
+        self.index: PrefixIndex[R] = PrefixIndex(max_bytes, REPLICA_BYTES)
         self._salts: dict[R, int] = {}  # what `salt` has computed
 
     def choose(self, prefix: Prefix, loads: Mapping[R, float]) -> Choice[R]:
@@ -409,7 +401,7 @@ class AffinityRouter(Generic[R]):
 
     def salt(self, replica: R) -> int:
         """The replica's part of the weight: 64 bits."""
-        text = f"{self._seed} {replica!r}".encode("utf-8", "surrogatepass")
+        text = repr(replica).encode("utf-8", "surrogatepass")
         salt = self._salts[replica] = int.from_bytes(blake2b(text, digest_size=8).digest())
         return salt
 

@@ -137,9 +137,9 @@ def test_the_forgotten_replica_is_new_to_every_conversation() -> None:
 
 
 @settings(max_examples=30)
-@given(st.lists(PARTS, max_size=20), st.integers(0, 3))
-def test_routers_with_one_seed_choose_alike(prompts: list[list[str]], seed: int) -> None:
-    one, other = (AffinityRouter[str](seed=seed) for _ in range(2))
+@given(st.lists(PARTS, max_size=20))
+def test_routers_choose_alike(prompts: list[list[str]]) -> None:
+    one, other = (AffinityRouter[str]() for _ in range(2))
     for parts in prompts:
         choices = [router.choose(chain(*parts), IDLE) for router in (one, other)]
         assert choices[0] == choices[1]
@@ -152,8 +152,6 @@ def test_new_conversations_spread_over_idle_replicas() -> None:
     loads = dict.fromkeys(range(4), 0.0)
     chosen = [router.choose(chain(f"question {i}"), loads).replica for i in range(400)]
     assert min(chosen.count(replica) for replica in loads) > 60
-    seeded = AffinityRouter[int](seed=1)
-    assert chosen != [seeded.choose(chain(f"question {i}"), loads).replica for i in range(400)]
 
 
 def test_a_common_system_message_does_not_gather_all_conversations_in_one_cache() -> None:

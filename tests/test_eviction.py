@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.eviction import message_groups, plan_eviction
 from shepherd.messages import Message, Role, ToolCall
+from shepherd.turn.fitting import message_groups, plan_eviction
 
 
 @st.composite

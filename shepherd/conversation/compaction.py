@@ -9,13 +9,12 @@ from msgspec import Struct, structs
 from shepherd import events
 from shepherd.backends.base import Backend
 from shepherd.errors import ContextFullError, InvalidRequestError, MemoryStoreError
-from shepherd.eviction import message_groups
 from shepherd.memory.memory import Memory
 from shepherd.memory.store import MAX_KEY, MAX_VALUE, Place, storable
 from shepherd.messages import Message, Role
 from shepherd.session import Session, TokenLedger
 from shepherd.tools.text import pluralize
-from shepherd.turn.fitting import message_counts
+from shepherd.turn.fitting import message_counts, message_groups
 
 SUMMARY_TOKENS = 1024
 SUMMARY_SHARE = 4

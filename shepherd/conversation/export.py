@@ -37,6 +37,7 @@ blockquote {{ border-left: .2rem solid #8886; margin-left: 0; padding-left: .8re
 </body>
 </html>
 """
+_TITLES = {Role.USER: "You", Role.ASSISTANT: "Model"}
 _MAX_OPEN = 400
 """Characters of a result that is shown without a click."""
 
@@ -77,8 +78,7 @@ def _message_parts(message: Message) -> list[str]:
     if message.role is Role.TOOL:
         return [f"**{message.name}** gave:", fenced(message.plain_text)]
     role = Role.SYSTEM if message.is_hint else message.role
-    title = {Role.USER: "## You", Role.ASSISTANT: "## Model"}.get(role, "## System")
-    parts = [title]
+    parts = [f"## {_TITLES.get(role, 'System')}"]
     if message.reasoning:
         quoted = message.reasoning.strip().replace("\n", "\n> ")
         parts.append(f"> {quoted}")
@@ -100,8 +100,7 @@ def _section(message: Message) -> str:
     if message.role is Role.TOOL:
         return _details(f"{message.name} gave", message.plain_text)
     role = Role.SYSTEM if message.is_hint else message.role
-    title = {Role.USER: "You", Role.ASSISTANT: "Model"}.get(role, "System")
-    parts = [f"<h2>{title}</h2>"]
+    parts = [f"<h2>{_TITLES.get(role, 'System')}</h2>"]
     if message.reasoning:
         parts.append(_details("reasoning", message.reasoning.strip()))
     text = message.plain_text.strip()

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shepherd.eviction import message_groups
 from shepherd.memory.memory import ConversationArchive
 from shepherd.memory.store import RESULT_CHARACTERS, archived_text
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.session import Session
+from shepherd.turn.fitting import message_groups
 from tests.examples import examples
 from tests.memory.stores import HERE, opened
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from shepherd.cli.serve.database import copy_sessions
 from shepherd.config.paths import Paths
 from shepherd.errors import SessionError
-from shepherd.eviction import message_groups
 from shepherd.messages import INTERRUPTED, Message, ToolCall
 from shepherd.session import Branch, Session
 from shepherd.storage.postgres import PostgresServer
 from shepherd.transcript import SessionStore
 from shepherd.transcript.database import SessionDatabase
+from shepherd.turn.fitting import message_groups
 from tests.examples import examples
 from tests.postgres import RealPostgres
 from tests.transcripts import (
