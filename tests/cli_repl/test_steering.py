@@ -107,6 +107,17 @@ async def test_commands_wait_and_a_refused_message_comes_back() -> None:
     running.cancel()
 
 
+async def test_a_waiting_command_keeps_its_turn() -> None:
+    desk = Desk()
+    running = await desk.work()
+    for text in ("/help", "later"):
+        desk.queue.add(text)
+    desk.waiting.steer("")
+    await settle()
+    assert desk.queue.waiting == ["/help", "later"]
+    running.cancel()
+
+
 async def test_an_unused_message_is_next_and_nothing_steers_an_idle_prompt() -> None:
     desk = Desk()
     desk.waiting.steer("hello")

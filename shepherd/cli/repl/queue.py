@@ -144,13 +144,17 @@ class WaitingMessages:
 
         Commands, and messages while nothing runs, wait instead.
         """
-        if not text.strip() and self._queue.waiting:
+        is_first_waiting = not text.strip() and bool(self._queue.waiting)
+        if is_first_waiting:
             text = self._queue.waiting.pop(0)
         if not text.strip():
             return
         is_command = text.lstrip().startswith(("/", "!"))
         if not self._steering.can_steer or not self._queue.busy or is_command:
-            self._queue.add(text)
+            if is_first_waiting:  # it keeps its turn
+                self._queue.put_first([text])
+            else:
+                self._queue.add(text)
             return
         task = asyncio.ensure_future(self._send(text))
         self._sending.add(task)
