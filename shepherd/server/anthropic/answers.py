@@ -16,7 +16,7 @@ from shepherd.messages import JsonObject, Message, ToolCall
 from shepherd.server import errors, serving
 from shepherd.server.generation import ChoicePiece
 from shepherd.server.seal import Seal, SealError
-from shepherd.server.wire.answers import new_id, reasoning_tokens, texts_of
+from shepherd.server.wire.answers import calls_of, new_id, reasoning_tokens, texts_of
 from shepherd.server.wire.errors import JsonErrors
 
 _VISIBLE = "anthropic thinking"
@@ -122,13 +122,8 @@ class MessageAnswer(serving.Answer):
         data = self.thoughts.redacted(generation.message) if self.reasoning else ""
         if data:
             yield from self._blocks.whole({"type": "redacted_thinking", "data": data})
-        for call in self._calls(generation):
+        for call in calls_of(generation, one_call=self.one_call):
             yield from self._blocks.call(call)
-
-    def _calls(self, generation: Generation) -> tuple[ToolCall, ...]:
-        """The calls that the client gets: `disable_parallel_tool_use` allows one."""
-        calls = generation.message.tool_calls
-        return calls[:1] if self.one_call else calls
 
     def _message(self, stats: Stats) -> JsonObject:
         """The message before anything was generated."""
@@ -161,7 +156,7 @@ class MessageAnswer(serving.Answer):
             if is_full and stats.completion_tokens < self.limit:
                 return "model_context_window_exceeded"
             return "max_tokens"
-        if self._calls(generation):
+        if generation.message.tool_calls:
             return "tool_use"
         return "stop_sequence" if generation.stop_string else "end_turn"
 

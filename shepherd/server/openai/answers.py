@@ -85,7 +85,7 @@ class ChatAnswer(Answer):
 
     def end(self, choice: int, generation: Generation) -> Iterator[str]:
         """Two chunks for each call, its name and then its text, and the reason of the end."""
-        for index, call in enumerate(self._calls(generation)):
+        for index, call in enumerate(answers.calls_of(generation, one_call=self.one_call)):
             whole_call = self._wire_call(call)
             kind: str = whole_call["type"]
             key = "input" if kind == "custom" else "arguments"
@@ -113,7 +113,8 @@ class ChatAnswer(Answer):
 
     def _choice(self, index: int, generation: Generation) -> messages.JsonObject:
         """One of the whole answers; its content is null where it only calls tools."""
-        calls, logprobs = self._calls(generation), generation.logprobs
+        calls = answers.calls_of(generation, one_call=self.one_call)
+        logprobs = generation.logprobs
         # the texts of the answer replace its empty content
         message: messages.JsonObject = {
             "role": "assistant",
@@ -144,11 +145,6 @@ class ChatAnswer(Answer):
             return {"id": call.id, "type": "custom", "custom": custom}
         function = {"name": call.name, "arguments": call.arguments_json}
         return {"id": call.id, "type": "function", "function": function}
-
-    def _calls(self, generation: Generation) -> tuple[messages.ToolCall, ...]:
-        """The calls that the client gets: `parallel_tool_calls: false` allows one."""
-        calls = generation.message.tool_calls
-        return calls[:1] if self.one_call else calls
 
     def _chunk(
         self,

@@ -15,7 +15,7 @@ from shepherd.server.errors import ApiError
 from shepherd.server.generation import ChoicePiece, Choices
 from shepherd.server.openai_responses.requests import ResponseRecord, Status, usage_of
 from shepherd.server.openai_responses.tools import Toolset
-from shepherd.server.wire.answers import new_id, texts_of, token_logprobs
+from shepherd.server.wire.answers import calls_of, new_id, texts_of, token_logprobs
 from shepherd.server.wire.tools import custom_input
 
 Event: TypeAlias = tuple[str, messages.JsonObject]
@@ -163,7 +163,7 @@ class OutputWriter(Struct):
             yield from self._begin(OpenMessage(len(self.items)))
         yield from self.close(Status.COMPLETED if calls else status)
         yield from self._signatures(generation)
-        for call in calls[:1] if self.one_call else calls:
+        for call in calls_of(generation, one_call=self.one_call):
             yield from self._call(call)
 
     def _signatures(self, generation: Generation) -> Iterator[Event]:

@@ -11,14 +11,7 @@ from msgspec import Struct, field, structs
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject, Message, ToolCall
 from shepherd.server.errors import ApiError, invalid
-from shepherd.server.openai_responses.items import (
-    CallOutputItem,
-    CustomCallItem,
-    FunctionCallItem,
-    Item,
-    MessageItem,
-    ReasoningItem,
-)
+from shepherd.server.openai_responses import items
 from shepherd.server.openai_responses.requests import ResponsesRequest
 from shepherd.server.openai_responses.tools import Toolset, toolset
 from shepherd.server.seal import Seal, SealError
@@ -55,9 +48,9 @@ class Translator(Struct, frozen=True):
     _logged_types: set[str] = field(default_factory=set[str])
 
     def conversation(
-        self, request: ResponsesRequest, items: Sequence[Item], model: ModelInfo
+        self, request: ResponsesRequest, history: Sequence[items.Item], model: ModelInfo
     ) -> Conversation:
-        """The conversation of a request, whose `input` is the end of `items`.
+        """The conversation of a request, whose `input` is the end of `history`.
 
         Raises ApiError for what the model or the server can't do.
         """
@@ -67,12 +60,12 @@ class Translator(Struct, frozen=True):
         tools, tool_choice = choose_tools(
             request.tool_choice, offered.tools, single=single, skips_other_types=True
         )
-        _check_images(items, model)
+        _check_images(history, model)
         messages = _Messages(self.seal, offered)
-        messages.add(items)
+        messages.add(history)
         effort = request.reasoning.effort if request.reasoning is not None else None
         session = Session(
-            system_message=_system_message(request.instructions, items),
+            system_message=_system_message(request.instructions, history),
             messages=[message for message, _ in messages.messages],
             tools=[tool.spec for tool in tools],
             sampling=request.to_sampling(),
@@ -95,36 +88,36 @@ class Translator(Struct, frozen=True):
             logger.warning("Tools that only OpenAI runs are left out: %s", ", ".join(new_types))
 
 
-def _system_message(instructions: str | None, items: Sequence[Item]) -> str:
+def _system_message(instructions: str | None, history: Sequence[items.Item]) -> str:
     """The instructions of a request, and the system messages of its whole conversation."""
-    contents = [_instruction(item) for item in items]
+    contents = [_instruction(item) for item in history]
     texts = [content.text for content in contents if content is not None]
     return "\n\n".join(filter(None, [instructions, *texts]))
 
 
-def _instruction(item: Item) -> Content | None:
+def _instruction(item: items.Item) -> Content | None:
     """The content of a system or developer message, None for any other item."""
     model = item.model
-    if isinstance(model, MessageItem) and model.role in ("system", "developer"):
+    if isinstance(model, items.MessageItem) and model.role in ("system", "developer"):
         return model.content
     return None
 
 
-def _check_images(items: Sequence[Item], model: ModelInfo) -> None:
+def _check_images(history: Sequence[items.Item], model: ModelInfo) -> None:
     """Raise ApiError for an image that the model can't see, or in a message of a wrong role."""
-    for item in items:
+    for item in history:
         images = _content(item).images
         check_images(images, model, item.param)
-        if images and isinstance(item.model, MessageItem) and item.model.role != "user":
+        if images and isinstance(item.model, items.MessageItem) and item.model.role != "user":
             reason = "images go with messages of the user and with the outputs of calls"
             raise invalid(item.param, reason)
 
 
-def _content(item: Item) -> Content:
+def _content(item: items.Item) -> Content:
     """The text and images that an item shows to the model; nothing for calls and reasoning."""
-    if isinstance(item.model, MessageItem):
+    if isinstance(item.model, items.MessageItem):
         return item.model.content
-    return item.model.output if isinstance(item.model, CallOutputItem) else Content()
+    return item.model.output if isinstance(item.model, items.CallOutputItem) else Content()
 
 
 class _Messages:
@@ -136,9 +129,9 @@ class _Messages:
         self._tools_by_name = tools.by_name()
         self._calls_by_id: dict[str, ToolCall] = {}  # those of all answers so far
 
-    def add(self, items: Sequence[Item]) -> None:
-        """Append the messages of `items`; raises ApiError."""
-        spoken = [item for item in items if _instruction(item) is None]
+    def add(self, history: Sequence[items.Item]) -> None:
+        """Append the messages of `history`; raises ApiError."""
+        spoken = [item for item in history if _instruction(item) is None]
         for is_answer, group in groupby(spoken, key=_is_answer):
             members = [*group]
             if is_answer:
@@ -146,17 +139,17 @@ class _Messages:
             else:
                 self.messages += [(self._input(item), [item.id]) for item in members]
 
-    def _input(self, item: Item) -> Message:
+    def _input(self, item: items.Item) -> Message:
         """The message of the user, or the result of a call; raises ApiError for an unknown call."""
         content = _content(item)
-        if not isinstance(item.model, CallOutputItem):
+        if not isinstance(item.model, items.CallOutputItem):
             return Message.user(content.text, content.images)
         call = self._calls_by_id.get(item.model.call_id)
         if call is None:
             raise invalid(f"{item.param}.call_id", f"no call has the id {item.model.call_id!r}")
         return structs.replace(Message.tool(call, content.text), images=content.images)
 
-    def _answer(self, items: Sequence[Item]) -> Message:
+    def _answer(self, members: Sequence[items.Item]) -> Message:
         """The message of an answer: its texts, its reasoning and its calls.
 
         Reasoning that was signed also holds what the provider behind the server needs again:
@@ -164,16 +157,16 @@ class _Messages:
         """
         text, reasoning, calls = "", "", list[ToolCall]()
         extra, call_extras = JsonObject(), JsonObject()
-        for item in items:
+        for item in members:
             match item.model:
-                case MessageItem(content=content):
+                case items.MessageItem(content=content):
                     text += content.text
-                case ReasoningItem():
+                case items.ReasoningItem():
                     signed = self._reasoning(item.model, item)
                     reasoning += signed.get("text", "")
                     extra |= signed.get("extra", {})
                     call_extras |= signed.get("calls", {})
-                case FunctionCallItem() | CustomCallItem():
+                case items.FunctionCallItem() | items.CustomCallItem():
                     calls.append(self._call(item.model))
                 case _:  # results are no part of an answer, and references were resolved
                     pass
@@ -181,10 +174,10 @@ class _Messages:
         self._calls_by_id.update((call.id, call) for call in calls)
         return structs.replace(Message.assistant(text, reasoning, tuple(calls)), extra=extra)
 
-    def _call(self, model: FunctionCallItem | CustomCallItem) -> ToolCall:
+    def _call(self, model: items.FunctionCallItem | items.CustomCallItem) -> ToolCall:
         """The call, as the model would make it now: a custom tool is a function for it."""
         name = self._offered_name(model.name, model.namespace or "")
-        if isinstance(model, CustomCallItem):
+        if isinstance(model, items.CustomCallItem):
             return ToolCall(model.call_id, name, {CUSTOM_INPUT: model.input})
         return ToolCall(model.call_id, name, model.arguments)
 
@@ -197,7 +190,7 @@ class _Messages:
         exact = [tool for tool in same_name if tool.namespace == namespace]
         return (exact or same_name)[0].spec.name if same_name else name
 
-    def _reasoning(self, model: ReasoningItem, item: Item) -> JsonObject:
+    def _reasoning(self, model: items.ReasoningItem, item: items.Item) -> JsonObject:
         """The content that was signed, else the text that can be read.
 
         Raises ApiError for a signature that is not valid. Stored reasoning is left out then: its
@@ -216,11 +209,11 @@ class _Messages:
         return {"text": "\n\n".join(part.text for part in parts)}
 
 
-def _is_answer(item: Item) -> bool:
+def _is_answer(item: items.Item) -> bool:
     """Whether the model has written the item."""
-    if isinstance(item.model, MessageItem):
+    if isinstance(item.model, items.MessageItem):
         return item.model.role == "assistant"
-    return not isinstance(item.model, CallOutputItem)
+    return not isinstance(item.model, items.CallOutputItem)
 
 
 def _output_format(request: ResponsesRequest) -> OutputFormat | None:

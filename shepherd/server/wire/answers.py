@@ -30,6 +30,12 @@ def texts_of(generation: Generation) -> Iterator[ChoicePiece]:
         yield ChoicePiece(0, events.CallbackEvent.CONTENT, message.content, logprobs)
 
 
+def calls_of(generation: Generation, *, one_call: bool) -> tuple[messages.ToolCall, ...]:
+    """The calls that the client gets; with `one_call`, its request allows no others beside it."""
+    calls = generation.message.tool_calls
+    return calls[:1] if one_call else calls
+
+
 def reasoning_tokens(generation: Generation) -> int:
     """How many of the generated tokens are reasoning: an estimate by the share of its characters.
 

@@ -21,11 +21,7 @@ MAX_DIMENSIONS = 65_536
 
 
 async def embedded(
-    context: ServerContext,
-    request: Request,
-    model: str | None,
-    inputs: EmbeddingInput,
-    param: str = "input",
+    context: ServerContext, request: Request, model: str | None, inputs: EmbeddingInput, param: str
 ) -> tuple[Embeddings, ModelInfo]:
     """The vectors of inputs, and the model that made them; hanging up stops the work.
 
@@ -36,11 +32,7 @@ async def embedded(
 
 
 async def ranked(
-    context: ServerContext,
-    request: Request,
-    model: str | None,
-    inputs: RankingInput,
-    param: str = "documents",
+    context: ServerContext, request: Request, model: str | None, inputs: RankingInput, param: str
 ) -> tuple[Ranking, ModelInfo]:
     """`embedded` for scores of documents."""
     query, documents = inputs.query, inputs.documents
