@@ -232,6 +232,7 @@ def adapter_for(type: str, base_url: str = "", dialect: str = "", model: str = "
         return _openai(type, base_url, dialect, model)
     if type == "anthropic":
         host = urlsplit(base_url).hostname or "api.anthropic.com"
+        # With the dots, only Anthropic's own domains count, and not those that end alike.
         is_claude = "claude" in model.lower() or f".{host}".endswith(".anthropic.com")
         return AnthropicAdapter(claude=is_claude)
     if type == "gemini":

@@ -239,7 +239,7 @@ class FallbackBackend(FailoverBackend, Route):
                 raise
             opened, skipped = await _open_next(untried)
             if opened is None:
-                raise
+                raise  # the error of the provider that the user has chosen
             candidate, backend = opened
             return cls(candidate, backend, untried, _warning(error, skipped, candidate), moves_on)
 

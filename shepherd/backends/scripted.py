@@ -96,11 +96,6 @@ class _Playback(Struct):
         self.is_full = True
         return text[: max(0, tokens[max_tokens].start() - len(earlier))]
 
-    def message(self) -> messages.Message:
-        """The assistant's message so far."""
-        calls = tuple(self.calls)
-        return messages.Message.assistant("".join(self.content), "".join(self.reasoning), calls)
-
     def finish_reason(self) -> events.FinishReason:
         """Why the answer has ended: what really happened counts more than the script."""
         if self.cancelled:
@@ -171,7 +166,9 @@ class ScriptedBackend(Backend):
             if playback.ended:
                 break
         playback.finish_text()
-        message, completion = playback.message(), playback.tokens
+        content, reasoning = "".join(playback.content), "".join(playback.reasoning)
+        message = messages.Message.assistant(content, reasoning, tuple(playback.calls))
+        completion = playback.tokens
         stats = events.Stats(
             prompt_tokens=prefilled.prompt_tokens,
             completion_tokens=completion,

@@ -261,7 +261,7 @@ class PostgresDatabase(Struct, eq=False):
                 version = self._version(connection)  # another process may have migrated meanwhile
                 for migration in self.migrations[version:]:
                     connection.execute(cast(LiteralString, migration))
-                version = max(version, current)
+                version = max(version, current)  # higher if a newer Shepherd was faster
                 connection.execute(_SET_VERSION, (self.store, version))
         if version > current:
             raise DatabaseError(

@@ -239,6 +239,7 @@ def parse_session(name: str, data: bytes) -> SavedSession:
             warnings.append(f"{name}:{number}: damaged line skipped")
     # a killed process can have written a line without its newline
     is_whole_line = bool(lines) and replay.apply(last_part)
+    ends_in_newline = bool(lines) and not is_whole_line  # once the last part is cut off
     present = replay.branch(replay.next_number)
     return SavedSession(
         header=header,
@@ -249,8 +250,8 @@ def parse_session(name: str, data: bytes) -> SavedSession:
         times=present.times,
         next_number=replay.next_number,
         branches=tuple(replay.branches),
-        sound_bytes=len(data) if is_whole_line or not lines else len(data) - len(last_part),
-        complete=bool(lines) and not is_whole_line,
+        sound_bytes=len(data) - len(last_part) if ends_in_newline else len(data),
+        complete=ends_in_newline,
         warnings=tuple(warnings),
     )
 

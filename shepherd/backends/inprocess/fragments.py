@@ -76,7 +76,7 @@ class FragmentTokenizer:
     def tokenize_whole(self, rendered: str, *, begins: bool = True) -> tuple[list[int], Tail]:
         """Tokenize as llama.cpp does, without memory; sealed text keeps its seals."""
         tokens = self._vocab.tokenize(rendered, parse_special=True)
-        return with_bos(tokens, self._vocab) if begins else tokens, Tail("", ())
+        return with_bos(tokens, self._vocab) if begins else tokens, Tail(text="", tokens=())
 
     def fragment(self, text: str) -> tuple[int, ...]:
         """The tokens of text in which only user-defined tokens are special."""

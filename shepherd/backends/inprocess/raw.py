@@ -56,7 +56,7 @@ def raw_prompt(
         begins = bool(prompt.parts) and isinstance(prompt.parts[0], str)
         parts = _with_images(prompt.parts, images) if images else prompt.parts
         tokens = join_parts(vocab, parts, begins=begins, check=check)
-    return Prompt(tokens, Tail("", ()), "")
+    return Prompt(tokens, tail=Tail(text="", tokens=()), text_tail="")
 
 
 def join_parts(

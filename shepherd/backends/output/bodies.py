@@ -102,7 +102,8 @@ def _named(name: str, rest: str, catalog: ToolCatalog, scope: xml.Scope) -> _Cal
     arguments = wrapper["text"].strip() if wrapper else rest
     if arguments.startswith("{"):
         return catalog.from_arguments_text(tool, arguments)
-    children = xml.parse_children(arguments, 0, "", catalog.argument_names(tool), scope)
+    keys = catalog.argument_names(tool)
+    children = xml.parse_children(arguments, pos=0, closing="", keys=keys, scope=scope)
     if children is None:
         return ()
     return None if children.end is None else (catalog.from_texts(tool, children.values),)

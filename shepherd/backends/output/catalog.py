@@ -73,7 +73,7 @@ class ToolCatalog:
     def may_become_known(self, written: str) -> bool:
         """Whether more text can make `written` the name of a tool."""
         name = written.removeprefix("functions.")
-        base, colon, index = name.rpartition(":")
+        base, colon, index = name.rpartition(":")  # Kimi numbers its calls, as in `now:0`
         if colon and base in self.parameters:
             return not index or index.isdigit()
         return "functions.".startswith(written) or any(n.startswith(name) for n in self.names)
@@ -275,7 +275,7 @@ def problem_of(body: str, catalog: ToolCatalog) -> str:
     tool = catalog.known(name)
     if tool is None:
         return _unknown(name, catalog)
-    brace = body.find("{")
+    brace = body.find("{")  # where the arguments begin, if they are JSON
     problem = problem_of_arguments(tool, body[brace:], catalog) if brace >= 0 else ""
     return problem or f"The call of {tool} is not complete or not well formed."
 

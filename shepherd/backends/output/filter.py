@@ -7,6 +7,7 @@ from functools import lru_cache, partial
 
 from msgspec import Struct
 
+from shepherd.backends.output import reasoning
 from shepherd.backends.output.catalog import ToolCatalog
 from shepherd.backends.output.fences import FENCE_MARKERS, FenceOpening
 from shepherd.backends.output.harmony import HARMONY_OPENERS, open_message
@@ -16,12 +17,6 @@ from shepherd.backends.output.reader import ElementReader, FunctionReader, Reade
 from shepherd.backends.output.style import CallFormat, OutputStyle
 from shepherd.backends.output.tagged import CLOSINGS, TAGS, TaggedReader
 from shepherd.backends.output.text import TextEvent
-from shepherd.backends.output.thinking import (
-    Thinking,
-    answer_closing,
-    hidden_before_content,
-    thinking_opening,
-)
 from shepherd.events import CallbackEvent, Text
 from shepherd.messages import ToolCall, ToolSpec
 
@@ -163,7 +158,7 @@ def _continue_text(
     if CallFormat.HARMONY in style.formats:
         return  # the prompt's end has the header of the message that goes on
     if kind is CallbackEvent.THINKING and style.think:
-        machine.mode = Thinking(machine, style.think[0], newline=False)
+        machine.mode = reasoning.Thinking(machine, style.think[0], newline=False)
     elif machine.mode is machine.prose:
         machine.resume(line_start=not prompt_tail or prompt_tail.endswith("\n"))
 
@@ -175,14 +170,14 @@ def _grammar(style: OutputStyle, names: tuple[str, ...]) -> Grammar:
     calls = _call_markers(formats, names)
     anywhere = _candidates(calls)
     if style.answer:
-        closing = answer_closing([a.close for a in style.answer], calls)
+        closing = reasoning.answer_closing([a.close for a in style.answer], calls)
         anywhere |= {a.close: closing for a in style.answer}
     if CallFormat.HARMONY in style.formats:  # its channels count without tools too
         anywhere |= HARMONY_OPENERS
     at_line: dict[str, Opener] = {
-        **{m.open: partial(thinking_opening, m) for m in style.think},
-        **{m.close: partial(hidden_before_content, m.after) for m in style.think},
-        **{a.open: partial(hidden_before_content, 1) for a in style.answer if a.open},
+        **{m.open: partial(reasoning.thinking_opening, m) for m in style.think},
+        **{m.close: partial(reasoning.hidden_before_content, m.after) for m in style.think},
+        **{a.open: partial(reasoning.hidden_before_content, 1) for a in style.answer if a.open},
         **dict.fromkeys(FENCE_MARKERS, FenceOpening),
         **_candidates(_line_markers(formats, names)),
     }
@@ -226,8 +221,8 @@ def _first_thought(
     for markers in style.think:
         if trimmed.endswith(markers.open):
             # Space behind the marker means that the prompt has its newline already.
-            return Thinking(machine, markers, newline=trimmed == prompt_tail)
-    return Thinking(machine, style.think[0]) if thinking and style.think else None
+            return reasoning.Thinking(machine, markers, newline=trimmed == prompt_tail)
+    return reasoning.Thinking(machine, style.think[0]) if thinking and style.think else None
 
 
 def _candidates(readers: Mapping[str, ReaderFactory]) -> dict[str, Opener]:

@@ -202,7 +202,7 @@ class CallMessage(modes.Mode):
         body = "".join(self._parts)
         calls = machine.catalog.from_arguments_text(self._name, body) if is_complete else ()
         if calls:
-            machine.accept(calls, "")
+            machine.accept(calls)
             return
         if is_complete:
             machine.note(problem_of_arguments(self._name, body, machine.catalog))

@@ -129,7 +129,7 @@ class Machine:
         if problem and is_new and len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(problem)
 
-    def accept(self, calls: Iterable[ParsedCall], text: str) -> None:
+    def accept(self, calls: Iterable[ParsedCall], text: str = "") -> None:
         """Add `calls`; `text` is the content before them."""
         self.sink.put(CallbackEvent.CONTENT, text)
         self.calls.extend(calls)

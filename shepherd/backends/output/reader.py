@@ -144,7 +144,7 @@ class ElementReader(ClosingReader):
     """Reads after `<name` with the name of a tool."""
 
     def __init__(self, catalog: ToolCatalog, marker: str) -> None:
-        tool = catalog.known(marker[1:]) or ""
+        tool = catalog.known(marker[1:]) or ""  # it is known: markers are made of names
         starts = xml.child_starts("", catalog.argument_names(tool))
         super().__init__(catalog, f"</{marker[1:]}>", starts)
         self._marker = marker
@@ -203,6 +203,7 @@ class FunctionReader(ClosingReader):
 
     def __init__(self, catalog: ToolCatalog, marker: str) -> None:
         match = xml.FUNCTION.fullmatch(marker)
+        # It always matches: the markers are written in this form.
         tag, name = (match["tag"], match["name"]) if match else ("function", "")
         prefix = tag.removesuffix("function").removesuffix("invoke")
         keys = catalog.argument_names(catalog.known(name) or name)

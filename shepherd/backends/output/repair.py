@@ -120,7 +120,7 @@ class _Repairer:
             return self._object(depth)
         if char == "[":
             return self._array(depth)
-        if char and char in "\"'":
+        if char and char in "\"'":  # at the end it is "", which any text contains
             return self._string(_CLOSES_VALUE)
         return self._literal()
 
@@ -232,9 +232,12 @@ class JsonScanner:
         self.quote = ""
         """The quote that has begun a string, "" outside of strings."""
         self.key = ""
+        """The last key of the outer object."""
         self.word = ""
-        self._outer_depth = 1
+        """The last string of the outer object so far, key or value; long ones are cut."""
         self.at_key = True
+        """Whether the next string of the outer object is a key."""
+        self._outer_depth = 1
         self._after_backslash = False
 
     def scan(self, text: str, pos: int) -> tuple[Stop, int]:

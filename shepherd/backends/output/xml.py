@@ -105,7 +105,7 @@ def parse_element(text: str, catalog: ToolCatalog, scope: Scope) -> Element | No
         return Element((catalog.from_texts(tool, values),), tag_end.end())
     closing = f"</{opening['name']}>"
     pos = skip_space(text, tag_end.end())
-    if text.startswith("{", pos):
+    if text.startswith("{", pos):  # JSON counts only with its closing tag
         return _content(text, pos, closing, tool, catalog, Scope())
     keys = catalog.argument_names(tool)
     children = parse_children(text, pos, closing, keys, scope)
@@ -186,6 +186,7 @@ def _value_end(tag: str, closing: str, keys: tuple[str, ...], scope: Scope) -> r
     If the model forgot the tag, the value ends before the next argument or the function's end.
     """
     ends = [rf"</{re.escape(tag)}>(?=\s*(?:<|\Z))"]
+    # `<arg_value>` names no argument, so that the next argument can't be recognised by its tag.
     if tag != "arg_value" and 0 < len(keys) <= _MAX_KEYS:
         names = "|".join(map(re.escape, keys))
         ends.append(rf"(?<=\n)(?=<{re.escape(tag)}(?:=|\s+name=)[\"']?(?:{names})[\"']?>)")

@@ -86,7 +86,7 @@ class DraftedCall(Mode):
             rest = self._settle(self._reader.finish(truncated=truncated))
             if rest or self._machine.mode is not self:  # it was no call, or text follows it
                 return rest
-        self._machine.accept(self._calls, "")
+        self._machine.accept(self._calls)
         return ""
 
     def _open_reader(self, marker: str) -> CallReader | None:
