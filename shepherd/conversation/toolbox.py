@@ -14,7 +14,8 @@ from shepherd.config.settings import Config
 from shepherd.conversation.session_start import Notices
 from shepherd.hooks import Hooks, accepted_hooks, joined
 from shepherd.knowledge.knowledge import NO_KNOWLEDGE, Knowledge, load_knowledge
-from shepherd.mcp.hub import build_hub
+from shepherd.mcp.hub import hub_of
+from shepherd.mcp.servers import all_servers
 from shepherd.memory.memory import MIB, ConversationArchive, Memory
 from shepherd.memory.store import OWN_TOOLS, Place
 from shepherd.messages import ToolSpec
@@ -150,7 +151,8 @@ def build_servers(
         return None
     if not paths.mcp_file.exists() and not project_mcp_files(policy.cwd):
         return None
-    return build_hub(paths, policy, sandbox, notices.tell)
+    servers = all_servers(paths, policy.cwd, notices.tell)
+    return hub_of(servers, paths, policy, sandbox, notices.tell) if servers else None
 
 
 def build_keeper(

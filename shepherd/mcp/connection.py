@@ -238,7 +238,7 @@ class Connection:
                     self._wake_waiting()
                     try:
                         await self._watch(client, link)
-                    finally:
+                    finally:  # whether it is started again is decided by `_supervise`
                         self._client, self._status.state = None, ServerState.RESTARTING
             except TimeoutError:
                 self._status.problem = f"it did not answer within {seconds:g} s"
@@ -322,6 +322,7 @@ class Connection:
         self._state_changed.set()
 
     def _use_catalogue(self, catalogue: Catalogue) -> None:
+        """Offer this; equal offers are no news, as each one makes the model read its tools again."""
         if catalogue != self.catalogue:
             self.catalogue = catalogue
             self._host.changed()

@@ -218,7 +218,7 @@ class ServerHub:
 
         Later changes come into `registry` at once, also those of servers that start slowly.
         """
-        self.begin(None, disabled)
+        self.begin(sampler=None, disabled=disabled)
         await self.ask(approval.DenyingApprover())
         await self.settled()
         self.update(registry)
@@ -254,20 +254,13 @@ class ServerHub:
         await asyncio.gather(*(connection.stop() for connection in connections))
 
     def _note_change(self) -> None:
+        """A server offers something else: renew the registry that gets changes at once."""
         self._has_changes = True
         if self._live_registry is not None:
             self.update(self._live_registry)
 
     def _tell(self, name: str, text: str) -> None:
         self._warn(f"The MCP server {name} {text}")
-
-
-def build_hub(
-    paths: Paths, policy: PermissionPolicy, sandbox: Sandbox, warn: Warn
-) -> ServerHub | None:
-    """The servers of the user and of the project in a directory; None if there are none."""
-    servers = all_servers(paths, policy.cwd, warn)
-    return hub_of(servers, paths, policy, sandbox, warn) if servers else None
 
 
 def hub_of(

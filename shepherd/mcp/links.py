@@ -96,6 +96,7 @@ class _Links:
     async def _http_link(self, login: Login) -> AsyncGenerator[Link]:
         """A connection over HTTP; raises as `open` does."""
         headers = await asyncio.to_thread(self._launcher.secrets.headers, self._server)
+        # a token of the user's own takes the place of a login
         has_token = any(name.lower() == "authorization" for name in headers)
         transport = _CappedTransport()
         http = httpx2.AsyncClient(
@@ -324,6 +325,7 @@ class _Capped(httpx2.AsyncByteStream):
         size = 0  # of the body, or of the event that has begun
         async for part in self._body:
             ends_event = self._is_stream and (b"\n\n" in part or b"\n\r\n" in part)
+            # a part that ends an event counts as a whole for the next one: never too little
             size = len(part) if ends_event else size + len(part)
             if size > MAX_MESSAGE_BYTES:
                 raise httpx2.ReadError("the answer is too long")

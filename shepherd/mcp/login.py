@@ -102,6 +102,7 @@ class TokenStore:
             return None
 
     def _write(self, name: str, value: BaseModel) -> None:
+        """Store an object of the login; the file of keys serves where there is no keyring."""
         place = "keyring" if self._secrets.has_keyring else "file"
         text = value.model_dump_json(exclude_none=True)
         self._secrets.save(self._server.name, name, text, place)
@@ -187,6 +188,7 @@ class Login:
         raise ConfigError(self.problem)
 
     async def _no_code(self) -> auth.AuthorizationCodeResult:
+        """The code of a login that `_refuse` has ended before."""
         raise ConfigError(self.problem)
 
 

@@ -37,6 +37,7 @@ async def with_servers(message: Message, hub: ServerHub, limit: int, spill_dir: 
     """
     await hub.settled()
     message = await _with_prompt(message, hub, spill_dir)
+    # each once, without the comma or the bracket of the sentence around it
     named = dict.fromkeys(
         (name, uri.rstrip(_PUNCTUATION))
         for name, uri in _MENTION.findall(message.content)

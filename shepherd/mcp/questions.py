@@ -97,7 +97,7 @@ class Questions:
         fields = tuple(_label(name, part) for name, part in properties.items())
         choices = tuple(_choices(part) for part in properties.values())
         values = await self._ask("answer a form", text, fields, choices)
-        if values is None or len(values) != len(fields):
+        if values is None or len(values) != len(fields):  # a program may just say yes
             return _DECLINED
         try:
             content = _content(params.requested_schema, properties, values)

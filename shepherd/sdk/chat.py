@@ -11,10 +11,10 @@ from shepherd.conversation.compaction import Compaction, SuggestedFact, compact,
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.history import SessionHistory
 from shepherd.errors import ShepherdError
-from shepherd.events import EventCallback, Topic
+from shepherd.events import EventCallback, Notice, Topic
 from shepherd.images import Image, check_count, load_image, read_image
 from shepherd.messages import Message
-from shepherd.sdk.turn import Answer, End, Notice, Turn, TurnWork
+from shepherd.sdk.turn import Answer, End, Turn, TurnWork
 from shepherd.tools.permissions.approval import Approver
 from shepherd.tools.shell.background import BackgroundCommand
 from shepherd.turn import TurnOutcome, run_turn

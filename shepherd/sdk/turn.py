@@ -8,20 +8,6 @@ from typing import Any, Self, TypeAlias
 from msgspec import Struct
 
 from shepherd import events, messages
-from shepherd.events import (
-    EventCallback,
-    Failure,
-    FinishReason,
-    Notice,
-    PlanUpdate,
-    PrefillProgress,
-    Stats,
-    Stop,
-    Text,
-    Thinking,
-    ToolResult,
-    UserPrompt,
-)
 from shepherd.turn import TurnOutcome
 
 
@@ -33,9 +19,9 @@ class Answer(Struct, frozen=True):
 
     text: str
     thinking: str = ""
-    reason: FinishReason = FinishReason.STOP
+    reason: events.FinishReason = events.FinishReason.STOP
     tool_calls: tuple[messages.ToolCall, ...] = ()
-    stats: tuple[Stats, ...] = ()
+    stats: tuple[events.Stats, ...] = ()
     problem: str = ""
 
     def __str__(self) -> str:
@@ -48,31 +34,39 @@ class End(Struct, frozen=True):
     answer: Answer
 
 
-Event: TypeAlias = Text | Thinking | messages.ToolCall | ToolResult | Notice | Stats | End
+Event: TypeAlias = (
+    events.Text
+    | events.Thinking
+    | messages.ToolCall
+    | events.ToolResult
+    | events.Notice
+    | events.Stats
+    | End
+)
 """One of a turn's events; a `CodeBlock` is a `Text`.
 
 Progress and plans are notices here. What a turn's end or an exception contains is left out.
 """
 
 
-def answer_of(turn: Sequence[Event], reason: FinishReason, problem: str) -> Answer:
+def answer_of(turn: Sequence[Event], reason: events.FinishReason, problem: str) -> Answer:
     """The answer that the events of a turn make: its texts are those after the last result."""
     start = 0
     for place, event in enumerate(turn):
-        if isinstance(event, ToolResult):
+        if isinstance(event, events.ToolResult):
             start = place + 1
     last_step = turn[start:]
     return Answer(
-        text="".join(event.text for event in last_step if isinstance(event, Text)),
-        thinking="".join(event.text for event in last_step if isinstance(event, Thinking)),
+        text="".join(event.text for event in last_step if isinstance(event, events.Text)),
+        thinking="".join(event.text for event in last_step if isinstance(event, events.Thinking)),
         reason=reason,
         tool_calls=tuple(event for event in turn if isinstance(event, messages.ToolCall)),
-        stats=tuple(event for event in turn if isinstance(event, Stats)),
+        stats=tuple(event for event in turn if isinstance(event, events.Stats)),
         problem=problem,
     )
 
 
-RunTurn: TypeAlias = Callable[[EventCallback], Coroutine[Any, Any, TurnOutcome]]
+RunTurn: TypeAlias = Callable[[events.EventCallback], Coroutine[Any, Any, TurnOutcome]]
 
 
 class TurnWork:
@@ -81,10 +75,12 @@ class TurnWork:
     def __init__(self, run: RunTurn) -> None:
         self._run_turn = run
         self._emitted: list[Event] = []
+        """All events so far, which make the answer at the end."""
         self._problem = ""
         self._task: asyncio.Task[None] | None = None
         self.cancelled = False
         self.events: asyncio.Queue[Event | None] = asyncio.Queue()
+        """The events that wait to be read; None is behind the last one."""
 
     @property
     def running(self) -> bool:
@@ -126,7 +122,7 @@ class TurnWork:
 
     async def _run(self) -> None:
         """The turn's task; it puts None behind the last event, also after an error."""
-        reason = FinishReason.CANCELLED
+        reason = events.FinishReason.CANCELLED
         try:
             if not self.cancelled:
                 reason = (await self._run_turn(self._receive)).finish_reason
@@ -134,21 +130,21 @@ class TurnWork:
         except asyncio.CancelledError:
             if not self.cancelled:  # the program ends all of its tasks: this one ends, too
                 raise
-            self._end(FinishReason.CANCELLED)
+            self._end(events.FinishReason.CANCELLED)
         finally:
             self.events.put_nowait(None)
 
-    def _end(self, reason: FinishReason) -> None:
+    def _end(self, reason: events.FinishReason) -> None:
         self.emit(End(answer_of(self._emitted, reason, self._problem)))
 
     def _receive(self, event: events.Event) -> bool:
         """Pass on an event of the turn in the words of this interface; False ends the turn."""
         match event:
-            case Failure():
+            case events.Failure():
                 self._problem = event.message
-            case PrefillProgress() | PlanUpdate():
+            case events.PrefillProgress() | events.PlanUpdate():
                 self.emit(event.notice)
-            case UserPrompt() | Stop():  # `End` tells the reason
+            case events.UserPrompt() | events.Stop():  # `End` tells the reason
                 pass
             case _:
                 self.emit(event)

@@ -104,6 +104,7 @@ class TokenEstimator:
             self._plain_tokens = FOLLOWING * self._plain_tokens + text
 
     def _estimate(self, parts: Iterable[_Part]) -> float:
+        """The tokens of these parts, by the average of the usages so far."""
         ratio = self._counted_tokens / self._plain_tokens if self._plain_tokens else 1.0
         return sum(ratio * part.text + part.images for part in parts)
 

@@ -87,9 +87,6 @@ def turns(messages: Sequence[Message]) -> list[Turn]:
     return [Turn(Role.ASSISTANT if says else Role.USER, tuple(group)) for says, group in sides]
 
 
-_NAMELESS = "unnamed"
-
-
 class CallNames:
     """Gives each call of one conversation, in order, a unique id and a valid name.
 
@@ -121,10 +118,11 @@ class CallNames:
         return next(made_id for made_id in made_ids if made_id not in self._used_ids)
 
     def _valid_name(self, name: str) -> str:
+        """The name, or one in which characters that the API refuses are underscores."""
         if self._name_form.fullmatch(name):
             return name
         plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64].strip("_")
-        return plain or _NAMELESS
+        return plain or "unnamed"
 
 
 def _says_nothing(message: Message) -> bool:

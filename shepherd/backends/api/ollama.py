@@ -7,26 +7,11 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 
 from shepherd import json_text
-from shepherd.backends.api import stream
-from shepherd.backends.api.adapter import (
-    Adapter,
-    ApiRequest,
-    EmbeddingAnswer,
-    EmbeddingApi,
-    ModelEntry,
-    ModelTraits,
-)
+from shepherd.backends.api import adapter, parameters, stream
 from shepherd.backends.api.embedding import as_vectors
 from shepherd.backends.api.history import Rules, normalise
 from shepherd.backends.api.model_list import listed_model
 from shepherd.backends.api.openai.common import logprob_fields, token_logprob
-from shepherd.backends.api.parameters import (
-    declaration,
-    nearest,
-    sampling_parameters,
-    thinks,
-    without_references,
-)
 from shepherd.backends.embedding import EmbeddingInput, plain_texts
 from shepherd.errors import InvalidRequestError
 from shepherd.events import FinishReason
@@ -46,30 +31,36 @@ memory than the machine has.
 _PARAMETER = re.compile(r"^\s*num_ctx\s+(\d+)\s*$", re.MULTILINE)
 
 
-def loaded_window(body: JsonObject, model: str) -> ModelEntry | None:
+def loaded_window(body: JsonObject, model: str) -> adapter.ModelEntry | None:
     """The context of a model that is in memory, from /api/ps."""
     for item in entries(body):
         if same_model(model, (item.get("name"), item.get("model"))):
             size = json_text.as_count(item.get("context_length"))
-            return ModelEntry(model, size, source="the model in Ollama's memory") if size else None
+            return (
+                adapter.ModelEntry(model, size, source="the model in Ollama's memory")
+                if size
+                else None
+            )
     return None
 
 
-def stored_window(body: JsonObject, model: str) -> ModelEntry | None:
+def stored_window(body: JsonObject, model: str) -> adapter.ModelEntry | None:
     """The context of a model on disk, from /api/show: its `num_ctx`, else its trained context.
 
     A model in Ollama's cloud has all of its trained context.
     """
     settings = _PARAMETER.findall(json_text.as_text(body.get("parameters")))
     if settings and int(settings[-1]):  # of several the last one counts
-        return ModelEntry(model, int(settings[-1]), source="num_ctx in the model's parameters")
+        return adapter.ModelEntry(
+            model, int(settings[-1]), source="num_ctx in the model's parameters"
+        )
     trained = trained_context(body)
     if not trained:
         return None
     if trained <= MAX_DEFAULT_CONTEXT or body.get("remote_host"):
-        return ModelEntry(model, trained, source="context_length of the model")
+        return adapter.ModelEntry(model, trained, source="context_length of the model")
     source = f"the model could take {trained} tokens; set context_size to use more of them"
-    return ModelEntry(model, MAX_DEFAULT_CONTEXT, source=source)
+    return adapter.ModelEntry(model, MAX_DEFAULT_CONTEXT, source=source)
 
 
 def entries(body: JsonObject) -> list[JsonObject]:
@@ -122,7 +113,7 @@ _LEVELS = ("low", "medium", "high")
 _ANY_OBJECT: JsonObject = {"type": "object"}
 
 
-def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObject:
+def chat_body(session: Session, model: adapter.ModelTraits, max_tokens: int) -> JsonObject:
     """The body; raises InvalidRequestError for a feature that Ollama lacks.
 
     With `truncate` false, a conversation that does not fit is an error, and we evict messages.
@@ -143,24 +134,26 @@ def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObje
     if session.tools:
         body["tools"] = [_tool(tool) for tool in session.tools]
     if model.thinking:
-        body["think"] = _think(model, on=thinks(session, model))
+        body["think"] = _think(model, on=parameters.thinks(session, model))
     if session.output_format is not None:
         body["format"] = _format(session.output_format)
     return body
 
 
-def _options(session: Session, model: ModelTraits, max_tokens: int) -> JsonObject:
+def _options(session: Session, model: adapter.ModelTraits, max_tokens: int) -> JsonObject:
     """Always sends `num_ctx`: without it Ollama uses its own default, however small."""
     result: JsonObject = {"num_ctx": model.context_size or DEFAULT_NUM_CTX}
     if max_tokens:
         result["num_predict"] = max_tokens
-    return result | sampling_parameters(session.sampling, _NAMES, "Ollama", ("logprobs",))
+    return result | parameters.sampling_parameters(
+        session.sampling, _NAMES, "Ollama", elsewhere=("logprobs",)
+    )
 
 
-def _think(model: ModelTraits, *, on: bool) -> bool | str:
+def _think(model: adapter.ModelTraits, *, on: bool) -> bool | str:
     """GPT-OSS always thinks; it has levels, and does not accept `false`."""
     if "gpt-oss" in model.id:
-        return nearest(model.effort or ("medium" if on else "low"), _LEVELS)
+        return parameters.nearest(model.effort or ("medium" if on else "low"), _LEVELS)
     return on
 
 
@@ -173,11 +166,11 @@ def _format(output_format: OutputFormat) -> JsonObject | str:
 
 def _tool(tool: ToolSpec) -> JsonObject:
     """Ollama does not resolve references, and parses properties as objects."""
-    parameters = without_references(tool.parameters)
-    named = json_text.as_object(parameters.get("properties"))
+    inlined = parameters.without_references(tool.parameters)
+    named = json_text.as_object(inlined.get("properties"))
     plain = {name: json_text.as_object(part) for name, part in named.items()}
-    schema = parameters | {"type": "object", "properties": plain}
-    return {"type": "function", "function": declaration(tool, "parameters", schema)}
+    schema = inlined | {"type": "object", "properties": plain}
+    return {"type": "function", "function": parameters.declaration(tool, "parameters", schema)}
 
 
 def _messages(session: Session, *, thinking: bool) -> Iterator[JsonObject]:
@@ -268,10 +261,10 @@ def _usage(data: JsonObject) -> Iterator[stream.Usage]:
         yield stream.Usage(prompt, cached, answer)
 
 
-class OllamaEmbeddings(EmbeddingApi):
+class OllamaEmbeddings(adapter.EmbeddingApi):
     """Takes texts only; shortens them if it is allowed to."""
 
-    def request(self, model: str, request: EmbeddingInput) -> ApiRequest:
+    def request(self, model: str, request: EmbeddingInput) -> adapter.ApiRequest:
         body: JsonObject = {
             "model": model,
             "input": plain_texts(request.inputs),
@@ -279,17 +272,17 @@ class OllamaEmbeddings(EmbeddingApi):
         }
         if request.dimensions:
             body["dimensions"] = request.dimensions
-        return ApiRequest("/api/embed", body, stream=False)
+        return adapter.ApiRequest("/api/embed", body, stream=False)
 
-    def parse(self, body: JsonObject) -> EmbeddingAnswer:
+    def parse(self, body: JsonObject) -> adapter.EmbeddingAnswer:
         vectors = as_vectors(json_text.as_list(body.get("embeddings")))
-        return EmbeddingAnswer(vectors, json_text.as_count(body.get("prompt_eval_count")))
+        return adapter.EmbeddingAnswer(vectors, json_text.as_count(body.get("prompt_eval_count")))
 
 
 _LOADED = "/api/ps"
 
 
-class OllamaAdapter(Adapter):
+class OllamaAdapter(adapter.Adapter):
     """/api/chat, streamed as lines of JSON."""
 
     name: ClassVar[str] = "ollama"
@@ -302,30 +295,34 @@ class OllamaAdapter(Adapter):
         """A local server does not need a key; proxies before it and Ollama's cloud do."""
         return {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
-    def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> ApiRequest:
-        return ApiRequest("/api/chat", chat_body(session, model, max_tokens))
+    def chat(
+        self, session: Session, model: adapter.ModelTraits, max_tokens: int
+    ) -> adapter.ApiRequest:
+        return adapter.ApiRequest("/api/chat", chat_body(session, model, max_tokens))
 
     def decoder(self) -> stream.Decoder:
         return OllamaDecoder()
 
     @property
-    def embeddings(self) -> EmbeddingApi:
+    def embeddings(self) -> adapter.EmbeddingApi:
         return OllamaEmbeddings()
 
-    def models(self) -> ApiRequest:
-        return ApiRequest("/api/tags", method="GET", stream=False)
+    def models(self) -> adapter.ApiRequest:
+        return adapter.ApiRequest("/api/tags", method="GET", stream=False)
 
-    def parse_models(self, body: JsonObject) -> list[ModelEntry]:
+    def parse_models(self, body: JsonObject) -> list[adapter.ModelEntry]:
         listed = ((item.get("model") or item.get("name"), item) for item in entries(body))
         return [listed_model(name, item) for name, item in listed if isinstance(name, str) and name]
 
-    def probes(self, model: str) -> list[ApiRequest]:
+    def probes(self, model: str) -> list[adapter.ApiRequest]:
         """A loaded model tells the size in use; a model on disk tells the possible size."""
-        loaded = ApiRequest(_LOADED, method="GET", stream=False)
-        on_disk = ApiRequest("/api/show", {"model": model}, stream=False)
+        loaded = adapter.ApiRequest(_LOADED, method="GET", stream=False)
+        on_disk = adapter.ApiRequest("/api/show", {"model": model}, stream=False)
         return [loaded, on_disk]
 
-    def parse_probe(self, request: ApiRequest, body: JsonObject, model: str) -> ModelEntry | None:
+    def parse_probe(
+        self, request: adapter.ApiRequest, body: JsonObject, model: str
+    ) -> adapter.ModelEntry | None:
         """What the answer tells of the model: the window in memory, or the stored one and more."""
         if request.path == _LOADED:
             return loaded_window(body, model)
@@ -333,7 +330,7 @@ class OllamaAdapter(Adapter):
         if not abilities:  # an old server does not name them
             return entry
         return replace(
-            entry or ModelEntry(model),
+            entry or adapter.ModelEntry(model),
             vision="vision" in abilities,
             thinking="thinking" in abilities,
             tools="tools" in abilities,

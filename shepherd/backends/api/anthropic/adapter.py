@@ -76,6 +76,7 @@ class AnthropicDecoder(stream.Decoder):
     def __init__(self) -> None:
         self._model = ""
         self._blocks: list[_Block] = []
+        # the last block with this index and type: a broken server uses an index again
         self._block_by_index_and_type: dict[tuple[int | None, str], _Block] = {}
         self._usage: dict[str, int] = {}
         self._has_finished_blocks = False
@@ -115,6 +116,7 @@ class AnthropicDecoder(stream.Decoder):
                 pass
 
     def _message_start(self, data: JsonObject) -> Iterable[stream.Delta]:
+        """The model's exact name, under which its thoughts are kept, and the prompt's usage."""
         message = as_object(data.get("message"))
         self._model = as_text(message.get("model"))
         yield from self._add_usage(as_object(message.get("usage")))
@@ -164,6 +166,7 @@ class AnthropicDecoder(stream.Decoder):
                 pass
 
     def _block_stop(self, data: JsonObject) -> Iterable[stream.Delta]:
+        """The end of a block: a call is now known to have had no arguments in pieces."""
         call = self._block_by_index_and_type.get((as_count(data.get("index")), dialect.CALL))
         if call is not None:
             yield from _unsent_arguments(call)
@@ -183,6 +186,7 @@ class AnthropicDecoder(stream.Decoder):
         yield from self._finish_blocks()
 
     def _new_block(self, index: int | None, kind: str) -> _Block:
+        """A block behind those so far; `index` is the API's number for it, None if it has none."""
         block = _Block(len(self._blocks), {"type": kind})
         self._blocks.append(block)
         self._block_by_index_and_type[index, kind] = block

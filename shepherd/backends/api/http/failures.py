@@ -8,6 +8,7 @@ from typing import cast
 
 from msgspec import Struct
 
+from shepherd import errors
 from shepherd.backends.api.history import replace_surrogates
 from shepherd.backends.api.overflow import (
     Overflow,
@@ -21,14 +22,6 @@ from shepherd.backends.api.overflow import (
     searchable,
 )
 from shepherd.backends.api.prompt import rejects_images, rejects_tools
-from shepherd.errors import (
-    AccessError,
-    BackendError,
-    BusyError,
-    ContextFullError,
-    InvalidRequestError,
-    UnreachableError,
-)
 from shepherd.json_text import as_object, as_text
 from shepherd.messages import JsonObject
 
@@ -68,7 +61,7 @@ class Failure(Exception):  # noqa: N818 - not an error for the user: `error` is
 
     def __init__(
         self,
-        error: BackendError,
+        error: errors.BackendError,
         why: str = "",
         *,
         retry_after: float | None = None,
@@ -77,7 +70,7 @@ class Failure(Exception):  # noqa: N818 - not an error for the user: `error` is
         transient: bool = False,
     ) -> None:
         super().__init__(why or str(error))
-        error.from_provider = True
+        error.from_provider = True  # so our own server passes it on under a code (`relay_code`)
         self.error = error
         self.transient = transient
         self.retry_after = retry_after
@@ -153,7 +146,7 @@ def refused(
     if overflow is not None:
         # another Shepherd's text begins so already
         why = text if text.startswith(TOO_LONG) else f"{TOO_LONG} {target}: {text or status}"
-        full = ContextFullError(why, overflow.tokens_over, overflow.prompt_tokens)
+        full = errors.ContextFullError(why, overflow.tokens_over, overflow.prompt_tokens)
         return Failure(full, overflow=overflow)
     words = searchable(body)
     # before the rate limits: many vendors tell an empty account by status 429
@@ -164,7 +157,7 @@ def refused(
         return _rate_limited(target, summary, retry_after, lasting=is_lasting_limit(body))
     if is_out_of_memory(body):
         return Failure(
-            UnreachableError(
+            errors.UnreachableError(
                 f"{target} has not enough memory for this request ({summary}). "
                 "Choose a smaller model or a shorter context."
             )
@@ -174,7 +167,7 @@ def refused(
     if status in TRANSIENT or (status >= 500 and not lacks_feature):
         transient = status != HTTPStatus.NOT_IMPLEMENTED and not is_final(body)
         how = "fails again and again" if transient else "fails"
-        failed = UnreachableError(f"{target} {how} ({summary}); try again later.")
+        failed = errors.UnreachableError(f"{target} {how} ({summary}); try again later.")
         why = f"{target} fails ({summary})."
         return Failure(failed, why, transient=transient, retry_after=retry_after)
     refusal = Refusal(status, "\n".join([words, *rejected_fields(body)]))
@@ -189,7 +182,7 @@ def _rate_limited(
         text = f"{target} has reached a limit that lasts for an hour or longer ({summary})."
     else:
         text = f"{target} limits the rate of requests ({summary}); try again later."
-    busy = BusyError(text) if retry_after is None else BusyError(text, retry_after)
+    busy = errors.BusyError(text) if retry_after is None else errors.BusyError(text, retry_after)
     why = f"{target} limits the rate of requests ({summary})."
     return Failure(busy, why, transient=not lasting, retry_after=retry_after)
 
@@ -200,40 +193,42 @@ def unreachable(target: RequestTarget, why: str, *, transient: bool = True) -> F
     why = target.without_secrets(why)
     text = f"{target} can't be reached{where}: {why}. Is it running, and is the address right?"
     short = f"{target} can't be reached: {why}."
-    return Failure(UnreachableError(text), short, transient=transient)
+    return Failure(errors.UnreachableError(text), short, transient=transient)
 
 
 def no_api(target: RequestTarget) -> Failure:
     """A web page in the place of an API's answer."""
     text = f"{target} answers with a web page, not as an API: correct the base URL {target.url}."
-    return Failure(InvalidRequestError(text))
+    return Failure(errors.InvalidRequestError(text))
 
 
-def _no_access(target: RequestTarget, status: int, summary: str) -> AccessError:
+def _no_access(target: RequestTarget, status: int, summary: str) -> errors.AccessError:
     """The error for a missing key, a wrong key, or an account that does not allow the request."""
     if status in (401, 403) and not target.has_key:
         text = f"{target} refuses the request ({summary}). No API key was sent."
-        return AccessError(f"{text} {target.how_to_give_key}")
+        return errors.AccessError(f"{text} {target.how_to_give_key}")
     if status == 401:
-        return AccessError(f"{target} refuses the API key ({summary}). {target.how_to_give_key}")
-    return AccessError(
+        return errors.AccessError(
+            f"{target} refuses the API key ({summary}). {target.how_to_give_key}"
+        )
+    return errors.AccessError(
         f"{target} does not allow this ({summary}). Check the account's rights, plan and credit."
     )
 
 
-def _invalid(target: RequestTarget, status: int, text: str) -> BackendError:
+def _invalid(target: RequestTarget, status: int, text: str) -> errors.BackendError:
     """The error for a refused request, with what the user can correct."""
     if status == 404:
-        return InvalidRequestError(
+        return errors.InvalidRequestError(
             f"{target} does not know the model or the address {target.url}: {text or status}. "
             f"{target.how_to_correct}",
             "model",
         )
     if 300 <= status < 400:
-        return InvalidRequestError(
+        return errors.InvalidRequestError(
             f"{target} answers that it is elsewhere ({status}): correct the base URL {target.url}."
         )
-    return InvalidRequestError(f"{target} refuses the request: {text or status}")
+    return errors.InvalidRequestError(f"{target} refuses the request: {text or status}")
 
 
 # Errors that another Shepherd passes on from the provider behind it. That one has named the
@@ -246,27 +241,33 @@ UNREACHABLE = "provider_unreachable"
 BUSY = "provider_busy"
 FAILED = "backend_error"
 
-_ERRORS = {ACCESS: AccessError, REFUSED: InvalidRequestError, UNREACHABLE: UnreachableError}
+_ERRORS = {
+    ACCESS: errors.AccessError,
+    REFUSED: errors.InvalidRequestError,
+    UNREACHABLE: errors.UnreachableError,
+}
 
 
-def relay_code(error: BackendError) -> str:
+def relay_code(error: errors.BackendError) -> str:
     """The code with which our server passes on a provider's error; "" for other errors."""
     if not error.from_provider:
         return ""
-    if isinstance(error, BusyError):
+    if isinstance(error, errors.BusyError):
         return BUSY
     return next((code for code, kind in _ERRORS.items() if isinstance(error, kind)), "")
 
 
-def relayed(body: object, text: str, retry_after: float | None) -> BackendError | None:
+def relayed(body: object, text: str, retry_after: float | None) -> errors.BackendError | None:
     """The error that an upstream passes on, None if the error is its own."""
     error = _error_object(body)
     code = as_text(error.get("code"))
     if code == BUSY:
-        return BusyError(text) if retry_after is None else BusyError(text, retry_after)
+        return (
+            errors.BusyError(text) if retry_after is None else errors.BusyError(text, retry_after)
+        )
     kind = _ERRORS.get(code)
-    if kind is InvalidRequestError:
-        return InvalidRequestError(text, as_text(error.get("param")) or None)
+    if kind is errors.InvalidRequestError:
+        return errors.InvalidRequestError(text, as_text(error.get("param")) or None)
     return None if kind is None else kind(text)
 
 

@@ -239,6 +239,7 @@ class ResponsesDecoder(stream.Decoder):
             yield common.error_delta(data)
 
     def _text(self, event: JsonObject) -> Iterator[stream.Delta]:
+        """A piece of the text, with the log probabilities of its tokens if they were requested."""
         piece = as_text(event.get("delta"))
         self._item(event).text_length += len(piece)
         logprobs = tuple(common.token_logprob(item) for item in as_objects(event.get("logprobs")))
@@ -246,6 +247,7 @@ class ResponsesDecoder(stream.Decoder):
             yield stream.Text(piece, logprobs)
 
     def _refusal(self, event: JsonObject) -> Iterator[stream.Delta]:
+        """A piece of the reason why the model refuses, which is shown as text."""
         self._has_refusal = True
         yield from self._text(event)
 
@@ -261,6 +263,7 @@ class ResponsesDecoder(stream.Decoder):
             yield stream.Thinking(piece)
 
     def _arguments(self, event: JsonObject) -> Iterator[stream.Delta]:
+        """A piece of a call's arguments."""
         item, piece = self._item(event), as_text(event.get("delta"))
         item.arguments_length += len(piece)
         if piece:
@@ -281,6 +284,7 @@ class ResponsesDecoder(stream.Decoder):
             yield from self._call(self._item(event), new_item)
 
     def _item_done(self, event: JsonObject) -> Iterator[stream.Delta]:
+        """The end of an item; the event has all of it."""
         yield from self._whole(self._item(event), as_object(event.get("item")))
 
     def _whole(self, item: _Item, content: JsonObject) -> Iterator[stream.Delta]:
