@@ -40,17 +40,12 @@ PROMPT = (
 
 
 class TaskArguments(Arguments):
-    """The task."""
+    """The task, and the model that does it."""
 
     prompt: Annotated[
         str,
         Field(min_length=1, description="With all that it must know: it does not see this chat."),
     ]
-
-
-class TaskAtArguments(TaskArguments):
-    """The task, and the model that does it."""
-
     model: Annotated[
         str, Field(description="Another model: PROVIDER or PROVIDER/MODEL; else the same.")
     ] = ""
@@ -75,7 +70,7 @@ class Tasks(Struct, frozen=True):
     numbers: "count[int]" = field(default_factory=lambda: count(1))
 
 
-class RunTask(Tool[TaskAtArguments]):
+class RunTask(Tool[TaskArguments]):
     """Runs a prompt in a new session; calls of one answer run at the same time.
 
     The session of the same model begins like the conversation, with the same system message and the
@@ -87,7 +82,7 @@ class RunTask(Tool[TaskAtArguments]):
 
     name = TASK
     traits = Traits("think", connects_in_plan=True)  # the sub-agent has the same rules
-    arguments = TaskAtArguments
+    arguments = TaskArguments
     calls_models = True
     parallel = True
 
@@ -113,7 +108,7 @@ class RunTask(Tool[TaskAtArguments]):
             spec.parameters["properties"].pop("model")
         return spec
 
-    def accesses(self, arguments: TaskAtArguments, context: ToolContext) -> list[Access]:
+    def accesses(self, arguments: TaskArguments, context: ToolContext) -> list[Access]:
         """The address of another model, which sees what the task says; raises ToolError."""
         if not arguments.model:
             return []
@@ -122,14 +117,14 @@ class RunTask(Tool[TaskAtArguments]):
             raise errors.ToolError(f"there is no provider {arguments.model!r} for tasks: {known}")
         return model_access(self._address, arguments.model)
 
-    def preview(self, arguments: TaskAtArguments, context: ToolContext) -> str:
+    def preview(self, arguments: TaskArguments, context: ToolContext) -> str:
         return arguments.prompt
 
-    def deadline(self, arguments: TaskAtArguments, context: ToolContext) -> float | None:
+    def deadline(self, arguments: TaskArguments, context: ToolContext) -> float | None:
         """None, because its calls and its requests have their own deadlines."""
         return None
 
-    async def run(self, arguments: TaskAtArguments, context: ToolContext) -> ToolResult:
+    async def run(self, arguments: TaskArguments, context: ToolContext) -> ToolResult:
         if context.runner is None:
             raise errors.ToolError(f"{TASK} works in a conversation only")
         tasks = self._tasks()
@@ -144,7 +139,7 @@ class RunTask(Tool[TaskAtArguments]):
 
 
 async def _report(
-    tasks: Tasks, arguments: TaskAtArguments, runner: CallRunner, progress: Progress
+    tasks: Tasks, arguments: TaskArguments, runner: CallRunner, progress: Progress
 ) -> ToolResult:
     """Let a model do the task in a session of its own."""
     session = _session(tasks.session(), progress.label)

@@ -322,7 +322,7 @@ class Connection:
         self._state_changed.set()
 
     def _use_catalogue(self, catalogue: Catalogue) -> None:
-        """Offer this; equal offers are no news, as each one makes the model read its tools again."""
+        """Offer this; an equal offer is no news, so that nothing is read again for it."""
         if catalogue != self.catalogue:
             self.catalogue = catalogue
             self._host.changed()

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, cast
 
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shepherd.config.files import make_private_directory, read_text, write_private
@@ -56,11 +57,10 @@ class Run(BaseModel):
     denied: int = 0
 
 
-class JobStore:
+class JobStore(Struct, frozen=True):
     """A directory for each job below `root`, which only the user can read."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    root: Path
 
     def names(self) -> list[str]:
         """The names of all jobs."""

@@ -94,7 +94,6 @@ class EmbeddingApi(ABC):
 
     def rank_request(self, model: str, query: str, documents: Sequence[str]) -> ApiRequest | None:
         """The request for scores; None if the API has none."""
-        del model, query, documents
         return None
 
 
@@ -138,7 +137,6 @@ class Adapter(ABC):
 
     def usual_limit(self, model: ModelTraits) -> int:
         """The output limit that `chat` sends for `max_tokens` 0; 0 = none."""
-        del model
         return 0
 
     @abstractmethod
@@ -160,10 +158,8 @@ class Adapter(ABC):
 
     def probes(self, model: str) -> list[ApiRequest]:
         """Further requests that may reveal the context size, the most reliable one first."""
-        del model
         return []
 
     def parse_probe(self, request: ApiRequest, body: JsonObject, model: str) -> ModelEntry | None:
         """The properties of the model in the answer to a probe; None if there are none."""
-        del request, body, model
         return None

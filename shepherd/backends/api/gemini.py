@@ -67,21 +67,16 @@ class GeminiDecoder(stream.Decoder):
     """Decodes the chunks of one answer; requests ask for one candidate only."""
 
     def __init__(self) -> None:
-        self._complete = False
         self._call_count = 0
         self._text_length = 0
         self._signed_parts: list[JsonObject] = []
-
-    @property
-    def complete(self) -> bool:
-        return self._complete
 
     def feed(self, name: str, data: JsonObject) -> list[stream.Delta]:
         return list(self._deltas(data))
 
     def _deltas(self, data: JsonObject) -> Iterator[stream.Delta]:
         if "error" in data:
-            self._complete = True
+            self.complete = True
             yield stream.Error(data, as_error_status(as_object(data["error"]).get("code")))
             return
         candidates = as_objects(data.get("candidates"))
@@ -118,7 +113,7 @@ class GeminiDecoder(stream.Decoder):
 
     def _stop(self, candidate: JsonObject, feedback: JsonObject) -> Iterator[stream.Delta]:
         """The end, if the chunk tells one: of the answer, or of a prompt that was refused."""
-        if self._complete:
+        if self.complete:
             return
         if reason := as_text(candidate.get("finishReason")):
             message = as_text(candidate.get("finishMessage"))
@@ -127,7 +122,7 @@ class GeminiDecoder(stream.Decoder):
             stop = blocked_prompt(blocked, as_text(feedback.get("blockReasonMessage")))
         else:
             return
-        self._complete = True
+        self.complete = True
         if self._signed_parts:
             yield stream.Extra({"signed": self._signed_parts})
         yield stop
@@ -187,7 +182,6 @@ class GeminiAdapter(adapter.Adapter):
     """generateContent, streamed as server-sent events."""
 
     name: ClassVar[str] = "gemini"
-    framing: ClassVar[stream.Framing] = stream.Framing.SSE
     default_base_url: ClassVar[str] = "https://generativelanguage.googleapis.com"
     prints_calls = False
     image_types: ClassVar[frozenset[str]] = frozenset({"image/png", "image/jpeg", "image/webp"})
@@ -223,7 +217,6 @@ class GeminiAdapter(adapter.Adapter):
     def parse_probe(
         self, request: adapter.ApiRequest, body: JsonObject, model: str
     ) -> adapter.ModelEntry | None:
-        del request, model
         return _entry(body)
 
 

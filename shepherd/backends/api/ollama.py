@@ -202,17 +202,12 @@ class OllamaDecoder(stream.Decoder):
     """Understands the lines of one answer."""
 
     def __init__(self) -> None:
-        self._complete = False
         self._call_count = 0
-
-    @property
-    def complete(self) -> bool:
-        return self._complete
 
     def feed(self, name: str, data: JsonObject) -> list[stream.Delta]:
         """The deltas of one line, which may hold a thought, text, calls and the end at once."""
         if "error" in data:
-            self._complete = True
+            self.complete = True
             return [stream.Error(data, json_text.as_error_status(data.get("status_code")))]
         deltas: list[stream.Delta] = []
         message = json_text.as_object(data.get("message"))
@@ -223,8 +218,8 @@ class OllamaDecoder(stream.Decoder):
         if content or logprobs:
             deltas.append(stream.Text(content, logprobs))
         deltas += self._call_deltas(json_text.as_objects(message.get("tool_calls")))
-        if data.get("done") is True and not self._complete:
-            self._complete = True
+        if data.get("done") is True and not self.complete:
+            self.complete = True
             deltas += _usage(data)
             deltas.append(self._stop(json_text.as_text(data.get("done_reason"))))
         return deltas

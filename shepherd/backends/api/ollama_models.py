@@ -124,28 +124,20 @@ _MAX_REASON = 300
 """The maximum of characters of a server's message that is repeated."""
 
 
-class OllamaManager:
+class OllamaManager(Struct, frozen=True):
     """Makes one server's requests about its models.
+
+    `headers` are `OllamaAdapter.auth`'s; the caller closes the client. `name` is the provider's,
+    for commands in messages.
 
     All methods raise UnreachableError if no server answers, AccessError if a key is required, and
     InvalidRequestError for an unknown model. The messages name server and model.
     """
 
-    def __init__(
-        self,
-        client: httpx.AsyncClient,
-        base_url: str,
-        headers: Mapping[str, str] | None = None,
-        name: str = "ollama",
-    ) -> None:
-        """`headers` are `OllamaAdapter.auth`'s; the caller closes the client.
-
-        `name` is the provider's, for commands in messages.
-        """
-        self._client = client
-        self._name = name
-        self._base_url = base_url.rstrip("/")
-        self._headers = dict(headers or {})
+    client: httpx.AsyncClient
+    base_url: str
+    headers: Mapping[str, str] = {}
+    name: str = "ollama"
 
     async def list(self) -> list[LocalModel]:
         """The models on the server's disk, in its order: the last changed first."""
@@ -186,7 +178,7 @@ class OllamaManager:
         async with self._stream(method, path, body, _QUICK) as response:
             result = _object((await response.aread()).decode("utf-8", "replace"))
         if not result:
-            raise InvalidRequestError(f"The server at {self._base_url} is not an Ollama server")
+            raise InvalidRequestError(f"The server at {self.base_url} is not an Ollama server")
         return result
 
     @asynccontextmanager
@@ -194,10 +186,8 @@ class OllamaManager:
         self, method: str, path: str, body: JsonObject | None, timeout: httpx.Timeout
     ) -> AsyncGenerator[httpx.Response]:
         """The answer before its body is read; failures of any kind become our errors."""
-        url = self._base_url + path
-        sending = self._client.stream(
-            method, url, json=body, headers=self._headers, timeout=timeout
-        )
+        url = self.base_url.rstrip("/") + path
+        sending = self.client.stream(method, url, json=body, headers=self.headers, timeout=timeout)
         try:
             async with sending as response:
                 if response.status_code >= 400:
@@ -205,12 +195,12 @@ class OllamaManager:
                     raise self._refusal(response.status_code, text, body or {}, path)
                 yield response
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol) as error:
-            message = f"No Ollama server answers at {self._base_url}; start it with `ollama serve`"
+            message = f"No Ollama server answers at {self.base_url}; start it with `ollama serve`"
             raise UnreachableError(message) from error
         except (httpx.InvalidURL, UnicodeEncodeError) as error:
             raise InvalidRequestError(f"The address or a header is wrong: {error}") from error
         except httpx.HTTPError as error:
-            message = f"Ollama at {self._base_url} broke off: {error or type(error).__name__}"
+            message = f"Ollama at {self.base_url} broke off: {error or type(error).__name__}"
             raise UnreachableError(message) from error
 
     def _refusal(self, status: int, text: str, body: JsonObject, path: str) -> BackendError:
@@ -218,17 +208,17 @@ class OllamaManager:
         message = as_text(_object(text).get("error")) or text.strip()[:_MAX_REASON]
         reason = " ".join(message.split()) or f"status {status}"
         if status in (401, 403):
-            what = "the key" if self._headers else "the request, and no key was sent"
-            return AccessError(f"Ollama at {self._base_url} refuses {what}: {reason}")
+            what = "the key" if self.headers else "the request, and no key was sent"
+            return AccessError(f"Ollama at {self.base_url} refuses {what}: {reason}")
         if status == 404 and path == _PULL:
             return _failed_pull(as_text(body["model"]), reason)
         if status == 404 and "model" in body:
             model = body["model"]
-            hint = f"`shepherd model pull {model} --provider {self._name}` gets it"
+            hint = f"`shepherd model pull {model} --provider {self.name}` gets it"
             return InvalidRequestError(f"Ollama has no model {model}: {reason}; {hint}", "model")
         if status >= 500:
-            return UnreachableError(f"Ollama at {self._base_url} failed: {reason}")
-        return InvalidRequestError(f"Ollama at {self._base_url} refuses: {reason}")
+            return UnreachableError(f"Ollama at {self.base_url} failed: {reason}")
+        return InvalidRequestError(f"Ollama at {self.base_url} refuses: {reason}")
 
 
 def _failed_pull(model: str, message: str) -> InvalidRequestError:

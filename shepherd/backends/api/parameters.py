@@ -43,7 +43,7 @@ def sampling_parameters(
 LIMIT_PARAMETERS = ("max_tokens", "max_completion_tokens")
 """The names of the output limit in chat completions."""
 
-_OPTIONAL = {
+OPTIONAL_FIELDS = {
     "temperature": "temperature",
     "top_p": "top_p",
     "topP": "top_p",
@@ -54,15 +54,15 @@ _OPTIONAL = {
     "presence_penalty": "penalty_present",
     "presencePenalty": "penalty_present",
 }
-"""Parameters that a request can drop without changing its meaning, by their fields."""
+"""Parameters that a request can drop without changing its meaning, by their fields.
 
-OPTIONAL_FIELDS = tuple(_OPTIONAL)
-"""Their fields; of two that exclude each other, the first one stays."""
+Of two that exclude each other, the first one stays.
+"""
 
 
 def without_refused(sampling: Sampling, refused: Collection[str]) -> Sampling:
     """The parameters without those that the provider has refused."""
-    names = {_OPTIONAL[field] for field in refused if field in _OPTIONAL}
+    names = {OPTIONAL_FIELDS[field] for field in refused if field in OPTIONAL_FIELDS}
     return replace(sampling, **dict.fromkeys(names)) if names else sampling
 
 

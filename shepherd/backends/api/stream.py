@@ -86,6 +86,9 @@ Delta: TypeAlias = Text | Thinking | Call | Extra | Usage | Stop | Error
 class Decoder(ABC):
     """Decodes one streamed answer; each request needs a new decoder."""
 
+    complete: bool = False
+    """Whether the answer is complete; a stream that ends earlier was cut off."""
+
     @abstractmethod
     def feed(self, name: str, data: messages.JsonObject) -> Iterable[Delta]:
         """The deltas of one event; `name` is "" if the framing has no names.
@@ -93,8 +96,3 @@ class Decoder(ABC):
         The decoder is lenient: unknown events and fields of a wrong type give no deltas. It never
         raises for the content of an upstream's answer.
         """
-
-    @property
-    @abstractmethod
-    def complete(self) -> bool:
-        """Whether the answer is complete; a stream that ends earlier was cut off."""

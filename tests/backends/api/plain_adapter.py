@@ -16,13 +16,6 @@ from shepherd.session import Session
 
 
 class PlainDecoder(stream.Decoder):
-    def __init__(self) -> None:
-        self._complete = False
-
-    @property
-    def complete(self) -> bool:
-        return self._complete
-
     def feed(self, name: str, data: JsonObject) -> Iterable[stream.Delta]:
         try:
             return list(self._deltas(data))
@@ -46,7 +39,7 @@ class PlainDecoder(stream.Decoder):
         if "usage" in data:
             yield stream.Usage(**data["usage"])
         if "stop" in data:
-            self._complete = True
+            self.complete = True
             yield stream.Stop(FinishReason(data["stop"]), data.get("note", ""))
 
 

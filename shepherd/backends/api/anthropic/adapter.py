@@ -76,15 +76,9 @@ class AnthropicDecoder(stream.Decoder):
     def __init__(self) -> None:
         self._model = ""
         self._blocks: list[_Block] = []
-        # the last block with this index and type: a broken server uses an index again
         self._block_by_index_and_type: dict[tuple[int | None, str], _Block] = {}
         self._usage: dict[str, int] = {}
         self._has_finished_blocks = False
-        self._complete = False
-
-    @property
-    def complete(self) -> bool:
-        return self._complete
 
     def feed(self, name: str, data: JsonObject) -> Iterable[stream.Delta]:
         return list(self._deltas(name or as_text(data.get("type")), data))
@@ -166,7 +160,7 @@ class AnthropicDecoder(stream.Decoder):
                 pass
 
     def _block_stop(self, data: JsonObject) -> Iterable[stream.Delta]:
-        """The end of a block: a call is now known to have had no arguments in pieces."""
+        """The end of a block; a call whose arguments did not come in pieces is complete now."""
         call = self._block_by_index_and_type.get((as_count(data.get("index")), dialect.CALL))
         if call is not None:
             yield from _unsent_arguments(call)
@@ -182,7 +176,7 @@ class AnthropicDecoder(stream.Decoder):
             yield stream.Stop(finish_reason, note, as_text(delta.get("stop_sequence")))
 
     def _message_stop(self) -> Iterable[stream.Delta]:
-        self._complete = True
+        self.complete = True
         yield from self._finish_blocks()
 
     def _new_block(self, index: int | None, kind: str) -> _Block:

@@ -121,11 +121,6 @@ class ChatDecoder(stream.Decoder):
         """OpenRouter's, which must go back with the message."""
         self._has_output = False
         self._has_refusal = False
-        self._has_stopped = False
-
-    @property
-    def complete(self) -> bool:
-        return self._has_stopped
 
     def feed(self, name: str, data: JsonObject) -> Iterable[stream.Delta]:
         error = data.get("error")
@@ -152,8 +147,8 @@ class ChatDecoder(stream.Decoder):
         if usage := _usage(choice):
             yield usage
         reason = as_text(choice.get("finish_reason"))
-        if reason and not self._has_stopped:
-            self._has_stopped = True
+        if reason and not self.complete:
+            self.complete = True
             # vLLM and SGLang name the stop string, each in a field of its own.
             stop_string = as_text(choice.get("stop_reason")) or as_text(choice.get("matched_stop"))
             yield from self._stop(reason, stop_string)

@@ -209,7 +209,6 @@ class ResponsesDecoder(stream.Decoder):
         """The data of complete items that the API needs back."""
         self._has_calls = False
         self._has_refusal = False
-        self._has_stopped = False
         self._handlers: dict[str, Callable[[JsonObject], Iterator[stream.Delta]]] = {
             "response.output_text.delta": self._text,
             "response.refusal.delta": self._refusal,
@@ -223,10 +222,6 @@ class ResponsesDecoder(stream.Decoder):
             "response.incomplete": self._response_ended,
             "response.failed": self._response_ended,
         }
-
-    @property
-    def complete(self) -> bool:
-        return self._has_stopped
 
     def feed(self, name: str, data: JsonObject) -> Iterable[stream.Delta]:
         kind = as_text(data.get("type")) or name
@@ -343,7 +338,7 @@ class ResponsesDecoder(stream.Decoder):
         if self._kept:
             items = [self._kept[key] for key in sorted(self._kept, key=_place)]
             yield stream.Extra({"items": items})
-        self._has_stopped = True
+        self.complete = True
         yield self._stop(as_text(as_object(response.get("incomplete_details")).get("reason")))
 
     def _stop(self, incomplete_reason: str) -> stream.Stop:
