@@ -58,6 +58,7 @@ class LlamaCppBackend(Backend):
         self._pool = engine.scheduler.pool
         self._context_size = engine.context.size
         self._capacity = engine.context.sequences + engine.max_queue
+        """Requests that may run and wait together."""
         self._jobs: set[Job] = set()
         self.text_model = LlamaText(
             engine, self._prompts, text, self._requests.defaults, self._jobs
@@ -228,7 +229,7 @@ class LlamaCppBackend(Backend):
     def _send_warnings(self, session: Session, request: Request, callback: EventCallback) -> bool:
         """Send notices and warnings; returns False if the callback cancelled."""
         notices, self._notices = self._notices, []  # those of loading come with the first request
-        if request.prompt.warning and self._requests.is_first_warning(session):
+        if request.prompt.warning and self._requests.sessions.is_first_warning(session):
             notices = [*notices, request.prompt.warning]
         if request.constraint is not None and request.constraint.unenforced:
             keywords = ", ".join(request.constraint.unenforced)

@@ -5,7 +5,7 @@ import math
 import os
 import re
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from enum import IntEnum
 from pathlib import Path
@@ -141,13 +141,10 @@ def kind_of(pooling: Pooling | None) -> ModelKind:
 def pooling_of(path: Path) -> Pooling | None:
     """How the model at `path` pools, None for a model that writes text.
 
-    Raises ModelLoadError for a damaged file.
+    `Pooling.NONE` is an encoder whose file does not say it. Raises ModelLoadError for a damaged
+    file.
     """
-    return _pooling(check_model_file(path).values)
-
-
-def _pooling(values: Mapping[str, Any]) -> Pooling | None:
-    """How the values of a header say to pool; NONE for an encoder whose file does not say it."""
+    values = check_model_file(path).values
     architecture: object = values.get("general.architecture")
     number: object = values.get(f"{architecture}.pooling_type")
     pooling = next((kind for kind in Pooling if kind == number), Pooling.NONE)

@@ -62,6 +62,7 @@ class LlamaPrefilled(Prefilled):
         self._vocab = vocab
         self.prompt_tokens = len(prompt.tokens)
         self.cached_tokens = 0
+        # A list is filled with those of the answer, while it is generated.
         self.logprobs = None if request.sampling.logprobs is None else []
         self.cancelled = False
         self._worker = worker

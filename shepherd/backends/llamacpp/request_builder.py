@@ -47,16 +47,14 @@ class RequestBuilder:
         self._images = engine.images
         syntax = prompts.call_syntax(style)
         self._constrainer = Constrainer(style, syntax, free_calls=engine.checks_calls)
+        self.checks_calls = self._constrainer.checks_calls
+        """Whether the tools' schemas are enforced while the model writes a call."""
         self._context_size = engine.context.size
         self._limit = LengthLimit(vocab, self._context_size)
         self._grammars = GrammarCompiler(lambda: text.run(lambda: vocab.token_bytes))
         self._thinking_tokens = engine.max_thinking_tokens
-        self._sessions = sessions.SessionMemory()
-
-    @property
-    def checks_calls(self) -> bool:
-        """Whether the tools' schemas are enforced while the model writes a call."""
-        return self._constrainer.checks_calls
+        self.sessions = sessions.SessionMemory()
+        """What is known of the sessions between requests, as which of them were warned."""
 
     async def build(self, session: Session, *, thinking: bool | None) -> Request:
         """The request of a session; raises a ShepherdError that says what is wrong with it."""
@@ -105,15 +103,11 @@ class RequestBuilder:
         prompt = await self._text.run(self._prompt, session, conversation, images)
         return len(prompt.tokens)
 
-    def is_first_warning(self, session: Session) -> bool:
-        """Whether this is the session's first warning; marks the session as warned."""
-        return self._sessions.is_first_warning(session)
-
     def _conversation(self, session: Session) -> Conversation | None:
         """The session at this moment; None if a raw prompt replaces its messages."""
         if session.raw_prompt is not None:
             return None
-        return self._sessions.conversation(session, sees=self._images is not None)
+        return self.sessions.conversation(session, sees=self._images is not None)
 
     async def _prepared_images(
         self, session: Session, conversation: Conversation | None

@@ -55,10 +55,13 @@ class Worker:
         self._commands: SimpleQueue[Command] = SimpleQueue()
         self._outbox = Outbox(self._deliver_updates)
         self._gate = threading.Lock()
+        """Held while a command is queued: none may come after those that the end has run."""
         self._ended: BackendError | None = None
+        """Why the thread takes no more commands."""
         self._stopping = False
         self._heart = Heartbeat()
         self._interrupter: Interrupt | None = None
+        """Ends a long step; None before the model is loaded, and where steps can't be ended."""
         self._thread = threading.Thread(target=self._run, name="llama.cpp", daemon=True)
         self._thread.start()
 

@@ -129,6 +129,7 @@ class TensorRtModel:
 
     def chat_template(self, name: str | None = None) -> str:
         """The tokenizer's template, "" if it has none; with a name, the template for tools."""
+        # A tokenizer with several templates chooses that for tools if there are any.
         tools: list[dict[str, Any]] | None = None if name is None else [{}]
         try:
             template: str = self._tokenizer.get_chat_template(tools=tools)

@@ -208,7 +208,7 @@ class DiskCache:
         started = perf_counter()
         try:
             entry = disk_file.read_entry(saved.path, self._digest)
-        except FileNotFoundError:
+        except FileNotFoundError:  # another process has removed it
             entry = None
         except (OSError, disk_file.DamagedFileError) as error:
             self._discard(saved.path, error)

@@ -99,7 +99,8 @@ class StateFolder:
         with self._lock() as locked:
             if not locked:
                 return None
-            self._sweep()
+            for path in self.path.glob(f"*{_UNFINISHED}"):  # of processes that died
+                path.unlink(missing_ok=True)
             removed = self._make_room(size, used)
             if removed is not None:
                 self._write(name, used, fill)
@@ -144,11 +145,6 @@ class StateFolder:
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise
-
-    def _sweep(self) -> None:
-        """Remove unfinished files of processes that died. Requires the lock."""
-        for path in self.path.glob(f"*{_UNFINISHED}"):
-            path.unlink(missing_ok=True)
 
     @contextmanager
     def _lock(self) -> Generator[bool]:
@@ -207,15 +203,11 @@ class SavedSequence(Struct, frozen=True, eq=False):
         return self.state_bytes + sum(size for _, size in self.checkpoints)
 
     @property
-    def index_bytes(self) -> int:
-        """The size of header and index."""
-        tokens = len(self.tokens) * self.tokens.itemsize
-        return _HEAD.size + tokens + len(self.checkpoints) * _CHECKPOINT.size
-
-    @property
     def bytes(self) -> int:
-        """The size of the file."""
-        return self.index_bytes + self.body_bytes
+        """The size of the file: a head, the index of tokens and checkpoints, and all states."""
+        tokens = len(self.tokens) * self.tokens.itemsize
+        index = tokens + len(self.checkpoints) * _CHECKPOINT.size
+        return _HEAD.size + index + self.body_bytes
 
 
 def file_bytes(entry: StoredSequence) -> int:

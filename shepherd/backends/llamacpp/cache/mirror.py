@@ -102,7 +102,7 @@ class Mirror:
         # A part of an image is of no use, and its rest would begin inside of it.
         self.trim(sequence, whole(sequence.tokens, len(sequence.tokens)))
         length = sequence.position
-        if self._context.last_position(sequence.id) >= length:
+        if self._context.last_position(sequence.id) >= length:  # a part of the batch was kept
             self._context.remove(sequence.id, length)
         if not _ends_at(sequence, self._context.last_position(sequence.id)):
             self.clear(sequence)
@@ -179,6 +179,7 @@ class Mirror:
             checkpoint = target.checkpoints.at(keep)
             if checkpoint is None:
                 return False
+            # It has only what can't be cut, as a recurrent state; the rest is cut below.
             if not self._context.restore(target.id, checkpoint.state, partial=True):
                 return False
         return self._context.remove(target.id, target.position_at(keep))

@@ -28,15 +28,15 @@ class NativeContext:
         self._workers = model.workers
         self.vocab = model.vocab
         native_log.take_errors()
-        self.handle: Any = self._lib.llama_init_from_model(model.handle, params)
-        if not self.handle:
+        self._handle: Any = self._lib.llama_init_from_model(model.handle, params)
+        if not self._handle:
             size = params.n_ctx or model.trained_context
             raise model.load_error(f"No context of {size} tokens can be made")
-        self._memory: Any = self._lib.llama_get_memory(self.handle)
-        self.size: int = self._lib.llama_n_ctx_seq(self.handle)
-        self.batch_size: int = self._lib.llama_n_batch(self.handle)
-        self.ubatch_size: int = self._lib.llama_n_ubatch(self.handle)
-        self.sequences: int = self._lib.llama_n_seq_max(self.handle)
+        self._memory: Any = self._lib.llama_get_memory(self._handle)
+        self.size: int = self._lib.llama_n_ctx_seq(self._handle)
+        self.batch_size: int = self._lib.llama_n_batch(self._handle)
+        self.ubatch_size: int = self._lib.llama_n_ubatch(self._handle)
+        self.sequences: int = self._lib.llama_n_seq_max(self._handle)
         self.decoded_tokens = self.decoded_batches = 0
         self.returns_early = devices.has_gpu()
         """Whether `decode` only queues a batch, as on a GPU; `synchronize` waits for it."""
@@ -58,6 +58,10 @@ class NativeContext:
             self.close()
             raise
 
+    @property
+    def handle(self) -> Any:
+        return self._handle
+
     def decode(self, spans: Sequence[Span], *, interruptible: bool = False) -> int:
         """Decode a batch; the logits of a span are at its last indexes.
 
@@ -70,11 +74,11 @@ class NativeContext:
             count = self._batch.fill(spans)
             if self.interrupt is None or not interruptible:
                 return self._decode(self._batch.native, count)
-            self.interrupt.attach(self.handle)
+            self.interrupt.attach(self._handle)
             try:
                 return self._decode(self._batch.native, count)
             finally:
-                self.interrupt.detach(self.handle)
+                self.interrupt.detach(self._handle)
         padded, self._places = pad(spans, self.rows)
         self._batch.fill(padded)
         code = self._decode(self._batch.native, sum(len(span.tokens) for span in spans))
@@ -93,15 +97,15 @@ class NativeContext:
         self._places = range(span.tokens)
         if span.causal:
             return self._decode(batch.native, span.tokens)
-        self._lib.llama_set_causal_attn(self.handle, False)
+        self._lib.llama_set_causal_attn(self._handle, False)
         try:
             return self._decode(batch.native, span.tokens)
         finally:
-            self._lib.llama_set_causal_attn(self.handle, True)
+            self._lib.llama_set_causal_attn(self._handle, True)
 
     def _decode(self, batch: Any, count: int) -> int:
         """Compute a batch of llama.cpp's, with the results of `decode`."""
-        code: int = self._lib.llama_decode(self.handle, batch)
+        code: int = self._lib.llama_decode(self._handle, batch)
         if self._workers is not None:
             self.synchronize()  # a worker that is lost shows only when its results are there
             self._workers.check()
@@ -125,7 +129,7 @@ class NativeContext:
 
     def synchronize(self) -> None:
         """Wait until all queued batches are computed. Reading results waits too."""
-        self._lib.llama_synchronize(self.handle)
+        self._lib.llama_synchronize(self._handle)
 
     def position_range(self, sequence: int) -> tuple[int, int]:
         """First and last position in memory, (-1, -1) when the sequence is empty."""
@@ -167,19 +171,19 @@ class NativeContext:
 
     def state_size(self, sequence: int) -> int:
         """The size of a sequence's whole state, in bytes."""
-        size: int = self._lib.llama_state_seq_get_size_ext(self.handle, sequence, 0)
+        size: int = self._lib.llama_state_seq_get_size_ext(self._handle, sequence, 0)
         return size
 
     def save(self, sequence: int, *, partial: bool) -> bytearray:
         """The sequence's state; `partial` omits memory that can be cut. Empty on failure."""
         flags = self._lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY if partial else 0
-        size: int = self._lib.llama_state_seq_get_size_ext(self.handle, sequence, flags)
+        size: int = self._lib.llama_state_seq_get_size_ext(self._handle, sequence, flags)
         if size == 0:
             return bytearray()
         state = bytearray(size)
         buffer = (ctypes.c_uint8 * size).from_buffer(state)
         written: int = self._lib.llama_state_seq_get_data_ext(
-            self.handle, buffer, size, sequence, flags
+            self._handle, buffer, size, sequence, flags
         )
         # Instead of what a lost worker had, the state would have zeros.
         has_lost_worker = self._workers is not None and self._workers.lost
@@ -190,17 +194,17 @@ class NativeContext:
         flags = self._lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY if partial else 0
         buffer = (ctypes.c_uint8 * len(state)).from_buffer(state)
         read_bytes: int = self._lib.llama_state_seq_set_data_ext(
-            self.handle, buffer, len(state), sequence, flags
+            self._handle, buffer, len(state), sequence, flags
         )
         return read_bytes > 0
 
     def warm_up(self) -> None:
         """Read all weights once, also those of unused experts; drops all sequences."""
-        self._lib.llama_set_warmup(self.handle, True)
+        self._lib.llama_set_warmup(self._handle, True)
         try:
             self.decode([Span(0, 0, [0], wants_logits=True)])
         finally:
-            self._lib.llama_set_warmup(self.handle, False)
+            self._lib.llama_set_warmup(self._handle, False)
             self.clear()
             # What was not for a request does not count.
             self.decoded_tokens = self.decoded_batches = 0
@@ -211,7 +215,7 @@ class NativeContext:
 
     def logits(self, index: int, size: int) -> list[float]:
         """The logits at a batch index, for tests and probes."""
-        return self._lib.llama_get_logits_ith(self.handle, self.batch_index(index))[:size]
+        return self._lib.llama_get_logits_ith(self._handle, self.batch_index(index))[:size]
 
     def logits_row(self, index: int, size: int) -> memoryview:
         """The logits at a batch index, in llama.cpp's memory; valid until the next batch."""
@@ -221,9 +225,9 @@ class NativeContext:
 
     def close(self) -> None:
         """Free the context; safe to call twice."""
-        if self.handle:
-            self._lib.llama_free(self.handle)
-            self.handle = None
+        if self._handle:
+            self._lib.llama_free(self._handle)
+            self._handle = None
 
 
 def _limits(flash: int) -> devices.DeviceLimits:

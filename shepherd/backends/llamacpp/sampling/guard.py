@@ -261,7 +261,7 @@ class CallDetector:
         """Read more of the current line; returns the text after the marker that begins it."""
         self._line += text
         start = self._line.lstrip()
-        if self._in_reasoning:
+        if self._in_reasoning:  # a call in it is only a thought, also behind its end in this line
             self._in_reasoning = not any(close in self._line for _, close in _REASONING)
         elif not self._in_code and start.startswith(self._marker):
             return start[len(self._marker) :]

@@ -96,8 +96,13 @@ class SamplerChain:
         """
         token = NO_TOKEN
         if self._guard is not None:
-            token = self._pick_allowed(self._guard, context, index)
-        # Where it allows nothing, a free call's grammar is dropped, and the answer's ends it.
+            try:
+                token = self._pick_allowed(self._guard, context, index)
+            except InvalidRequestError:  # the grammar is too slow
+                if self._detector is None:
+                    raise
+        # Where it allows nothing or is too slow, a free call's grammar is dropped, and that of the
+        # answer ends it.
         if token == NO_TOKEN and (self._guard is None or self._detector is not None):
             self._guard = None
             token = self._pick_any(context, index)
@@ -165,7 +170,10 @@ class SamplerChain:
         return NO_TOKEN if token is None else token
 
     def _pick_allowed(self, guard: GrammarGuard, context: NativeContext, index: int) -> int:
-        """A token that the grammar allows; a tool that is not offered ends the grammar."""
+        """A token that the grammar allows; a tool that is not offered ends the grammar.
+
+        Raises InvalidRequestError if the grammar is too slow.
+        """
         token = self._pick_any(context, index)
         if token != NO_TOKEN and guard.allows(token):  # the usual case, without a mask
             return token
@@ -173,8 +181,7 @@ class SamplerChain:
             self._guard = None
             return token
         candidates = self._filled(context, index)
-        if not self._mask(guard, candidates):
-            return NO_TOKEN
+        guard.mask(candidates)
         candidates.apply(self._chain)
         selected = candidates.selected
         return NO_TOKEN if selected is None or not guard.allows(selected) else selected
@@ -198,16 +205,6 @@ class SamplerChain:
             self._guard = None
             return []
         return without_extensible(self._vocab, tokens)
-
-    def _mask(self, guard: GrammarGuard, candidates: Candidates) -> bool:
-        """Mask forbidden tokens; False if the grammar of a free call is too slow."""
-        try:
-            guard.mask(candidates)
-        except InvalidRequestError:
-            if self._detector is None:
-                raise
-            return False
-        return True
 
     def _filled(self, context: NativeContext, index: int) -> Candidates:
         """All tokens with their logits at a batch index."""

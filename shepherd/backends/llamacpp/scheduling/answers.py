@@ -1,7 +1,6 @@
 """The tokens of answers: their text as updates, and whether an answer ends with one."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from shepherd import errors, events
 from shepherd.backends.inprocess.answer import Text
@@ -70,7 +69,7 @@ class Answers:
 
         Returns as `accept` does. Raises BackendError if the grammar is too slow.
         """
-        if job.sampler is None:
+        if job.sampler is None:  # its first token is not sampled yet
             return None
         for token in self._forced(job, job.sampler):
             job.decoded_tokens += 1
@@ -111,11 +110,8 @@ class Answers:
             self._earlier.add(job.tokens, job.prompt_length, job.end_token)
 
 
-class Ending(NamedTuple):
-    """A job that ends, with the reason or with an error."""
-
-    job: Job
-    reason: events.FinishReason | errors.BackendError
+Ending = tuple[Job, events.FinishReason | errors.BackendError]
+"""A job that ends, with the reason or with an error."""
 
 
 class DecodeLoop:
@@ -193,7 +189,7 @@ class DecodeLoop:
             except errors.BackendError as error:
                 reason = error
             if reason is not None:
-                self.endings.append(Ending(job, reason))
+                self.endings.append((job, reason))
 
     def _settle(self, parts: Sequence[Part], starts: Sequence[int], decoded: int) -> None:
         """Note the decoded tokens in the mirrors, and post the text of the answers."""
@@ -202,7 +198,7 @@ class DecodeLoop:
             try:
                 self._pool.mirror.extend(part.sequence, part.job.tokens[start : start + decoded])
             except errors.BackendError as error:
-                self.endings.append(Ending(part.job, error))
+                self.endings.append((part.job, error))
 
 
 def _max_seconds(jobs: Sequence[Job]) -> float:

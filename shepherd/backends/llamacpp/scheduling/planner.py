@@ -255,6 +255,7 @@ class Planner:
         only_answers = all(
             p.job.prompt_done and len(p.tokens) == 1 + len(p.draft_tokens) for p in parts
         )
+        # On a GPU a batch of answers takes as long as one of many tokens: no measure for prompts.
         if not only_answers or self._context.limits.answers_show_pace:
             self._pace.note(tokens, seconds)
         if not only_answers:

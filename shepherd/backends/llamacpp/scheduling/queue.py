@@ -56,6 +56,7 @@ class JobQueue:
     @property
     def idle(self) -> bool:
         """Whether no job can be continued, admitted or cancelled."""
+        # A step also ends the cancelled ones.
         if any(job.runnable or job.cancelled for job in self.active):
             return False
         return not (self.can_admit() or any(job.cancelled for job in self._waiting))

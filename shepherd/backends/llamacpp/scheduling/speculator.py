@@ -121,21 +121,16 @@ class Speculator:
         escaped = job.escaped_prompt.look_up(job.tokens, MAX_DRAFT, DraftKind.LONG)
         if escaped is not None:
             return escaped
-        earlier = self._from_earlier(job, self.earlier)
+        earlier: Draft | None = None
+        # llama.cpp rounds by the size of a batch, so that a draft from other requests could change
+        # nearly equal choices, and so the text.
+        if self._exact or not job.repeatable:
+            earlier = self.earlier.look_up(job.tokens, MAX_DRAFT)
         # Before the answer has a backslash, this would only search for one again.
         if draft is None and job.escaped_prompt.is_open:
             draft = job.escaped_prompt.look_up(job.tokens, MAX_DRAFT, DraftKind.SHORT)
         candidates = [candidate for candidate in (earlier, draft) if candidate is not None]
         return max(candidates, key=lambda draft: drafting.rates[draft.kind].value, default=None)
-
-    def _from_earlier(self, job: Job, earlier: EarlierAnswers) -> Draft | None:
-        """A draft from other requests, unless they could change the text by it.
-
-        They do in nearly equal choices, because llama.cpp rounds by the size of a batch.
-        """
-        if job.repeatable and not self._exact:
-            return None
-        return earlier.look_up(job.tokens, MAX_DRAFT)
 
     def _from_model(
         self,

@@ -105,13 +105,13 @@ def image_runs(
     tokens: Sequence[int], prepared: Iterable[tuple[Image, ImageTokens]]
 ) -> list[ImageRun]:
     """The parts of the images where a prompt has them."""
-    known: dict[tuple[int, ...], tuple[Image, ImageTokens, int]] = {}
+    parts_by_run: dict[tuple[int, ...], tuple[Image, ImageTokens, int]] = {}
     for image, entry in prepared:
         for index, (start, end) in enumerate(runs(entry.tokens)):
-            known[entry.tokens[start:end]] = image, entry, index
+            parts_by_run[entry.tokens[start:end]] = image, entry, index
     placed: list[ImageRun] = []
     for start, end in runs(tokens):
-        image, entry, index = known[tuple(tokens[start:end])]
+        image, entry, index = parts_by_run[tuple(tokens[start:end])]
         part = entry.parts[index]
         placed.append(ImageRun(start, end, image, entry.key, index, part))
     return placed
