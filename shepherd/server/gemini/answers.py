@@ -216,7 +216,6 @@ _FIELDS = {
 """The fields of this API whose values a backend refuses under its own names."""
 
 _TYPES = "type.googleapis.com/google.rpc."
-_DOMAIN = "shepherd"
 
 
 class GeminiErrors(JsonErrors):
@@ -256,7 +255,7 @@ def _details(error: errors.ApiError) -> list[messages.JsonObject]:
     """The code, the field and the time to wait, as far as the error has them, in Google's types."""
     details: list[messages.JsonObject] = []
     if error.code:
-        info = {"reason": error.code.upper(), "domain": _DOMAIN}
+        info = {"reason": error.code.upper(), "domain": "shepherd"}
         details.append({"@type": f"{_TYPES}ErrorInfo", **info})
     if error.param:
         field = _FIELDS.get(error.param, error.param)

@@ -28,7 +28,6 @@ _FOREIGN_PARTS = (
     "tool_call",
     "tool_response",
 )
-_ROLES = Literal["user", "model", "function", "tool"]
 
 
 class GeminiModel(RequestModel):
@@ -117,7 +116,7 @@ Parts: TypeAlias = Annotated[list[Part], Field(fail_fast=True), BeforeValidator(
 class Content(GeminiModel):
     """A turn of the conversation; it is the user's unless it has a role."""
 
-    role: _ROLES | None = None
+    role: Literal["user", "model", "function", "tool"] | None = None
     parts: Parts = Field(default_factory=list[Part])
 
 

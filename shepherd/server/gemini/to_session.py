@@ -113,7 +113,8 @@ def _functions(
         raise _bad_choice("allowedFunctionNames", "only with the mode ANY or VALIDATED")
     missing = allowed - {function.name for function in declared}
     if missing:
-        raise _bad_choice("allowedFunctionNames", f"there is no function {min(missing)!r}")
+        first = min(missing)  # the same one each time
+        raise _bad_choice("allowedFunctionNames", f"there is no function {first!r}")
     if mode == "ANY" and not declared:
         raise _bad_choice("mode", "functions are needed with ANY")
     specs = [_spec(function) for function in declared]
@@ -270,7 +271,6 @@ def _bad(field: str, reason: str) -> ApiError:
 
 _COUNT = re.compile("[0-9]{1,9}", re.ASCII)
 _COUNTS = {"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"}
-_NO_TYPE = "type_unspecified"
 _NOT_A_CONSTRAINT = {"propertyOrdering", "nullable", "example"}
 _TYPE_FORMATS = {"enum", "int32", "int64", "float", "double"}
 
@@ -305,7 +305,7 @@ def _converted(name: str, value: Any) -> JsonObject:
     match value:
         case str() if name == "type":
             kind = value.lower()
-            return {} if kind == _NO_TYPE else {name: kind}
+            return {} if kind == "type_unspecified" else {name: kind}
         case list() if name == "type":
             kinds = cast(list[Any], value)
             return {name: [kind.lower() if isinstance(kind, str) else kind for kind in kinds]}

@@ -26,7 +26,6 @@ def _token_limit(value: int | None) -> int | None:
 
 
 TokenLimit = Annotated[int | None, Field(ge=-1), AfterValidator(_token_limit)]
-_KINDS = ("function", "custom")
 
 
 class WireCustomCall(RequestModel):
@@ -89,7 +88,7 @@ class WireTool(RequestModel):
         """Put the fields of a tool that stand beside the type into an object of their own."""
         sent = cast(JsonObject, value) if isinstance(value, dict) else {}
         kind = sent.get("type", "function")
-        if "name" in sent and kind in _KINDS and kind not in sent:
+        if "name" in sent and kind in ("function", "custom") and kind not in sent:
             return {"type": kind, kind: sent}
         return cast(object, value)
 

@@ -62,7 +62,7 @@ class OpenAiCompletion(Answer):
 
     def end(self, choice: int, generation: Generation) -> Iterator[str]:
         """The chunk with the reason of the end."""
-        last = self._chunk(choice, "", finish=_finish_reason(generation))
+        last = self._chunk(choice, text="", finish=_finish_reason(generation))
         if not self.stream_usage:  # else the chunk with the usage has them
             last["timings"] = answers.timings(generation.stats)
         yield frame(last)
@@ -70,7 +70,7 @@ class OpenAiCompletion(Answer):
     def close(self, generations: Sequence[Generation]) -> Iterator[str]:
         """The usage, if it was requested, and the end."""
         if self.stream_usage:
-            yield frame(self._frame([]) | self._end(generations))
+            yield frame(self._frame(choices=[]) | self._end(generations))
         yield frame("[DONE]")
 
     def _best(self, generations: Sequence[Generation]) -> Sequence[Generation]:
@@ -160,6 +160,7 @@ def _logprobs(tokens: Iterable[TokenLogprob], offset: int) -> JsonObject:
         own = None if math.isnan(token.logprob) else max(token.logprob, answers.IMPOSSIBLE)
         body["tokens"].append(token.text)
         body["token_logprobs"].append(own)
+        # the chosen token may be none of the likeliest
         body["top_logprobs"].append(None if own is None else likeliest | {token.text: own})
         body["text_offset"].append(offset)
         offset += len(token.text)
@@ -247,6 +248,7 @@ class LlamaCompletion(Answer):
         sampling = handle.sampling or Sampling()
         is_cut = generation.finish_reason is FinishReason.LENGTH
         is_context_full = 0 < stats.context_size <= stats.context_used  # a size of 0 is unknown
+        # the events of a stream have their tokens also if the request does not say so
         tokens = self._fresh_tokens(index) if self.return_tokens or self.stream else []
         body: JsonObject = {
             "index": index,
@@ -265,6 +267,7 @@ class LlamaCompletion(Answer):
             "truncated": is_cut and is_context_full,
             "stop_type": _stop_type(generation),
             "stopping_word": generation.stop_string,
+            # without a measure of the context (0), at least the prompt is in it
             "tokens_cached": stats.context_used or stats.prompt_tokens,
             "timings": answers.timings(stats),
         }

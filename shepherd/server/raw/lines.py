@@ -73,9 +73,10 @@ class LineText:
 
     def __init__(self, limits: LineLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._clock = limits, clock
-        self._started_at: float | None = None
+        self._started_at: float | None = None  # the time of the first text
         self._line_start: int | None = None
         """Where the last line begins, whose blanks may not be complete; None in the first line."""
+        # the answer so far, and whether a line has ended it
         self.text = ""
         self.ended = False
 

@@ -54,7 +54,7 @@ def model_router(context: ServerContext) -> APIRouter:
     async def tokenize(body: Annotated[TokenizeBody, context.bodies.of(TokenizeBody)]) -> Response:
         """The tokens of a text, with `with_pieces` each with its own text."""
         async with _text_model(context, body.model) as text:
-            with _naming("content"):
+            with _reported_at("content"):
                 tokens = await text.tokenize(
                     _parts(body.content),
                     special=body.parse_special is not False,
@@ -64,7 +64,7 @@ def model_router(context: ServerContext) -> APIRouter:
                 return JsonResponse({"tokens": tokens})
             pieces = await text.pieces(tokens)
         with_pieces = [
-            {"id": token, "piece": _piece(piece)}
+            {"id": token, "piece": _text_or_bytes(piece)}
             for token, piece in zip(tokens, pieces, strict=True)
         ]
         return JsonResponse({"tokens": with_pieces})
@@ -75,7 +75,7 @@ def model_router(context: ServerContext) -> APIRouter:
     ) -> Response:
         """The text of tokens."""
         async with _text_model(context, body.model) as text:
-            with _naming("tokens"):
+            with _reported_at("tokens"):
                 pieces = await text.pieces(body.tokens)
         return JsonResponse({"content": b"".join(pieces).decode("utf-8", "replace")})
 
@@ -113,7 +113,7 @@ async def _text_model(context: ServerContext, name: str | None) -> AsyncGenerato
 
 
 @contextmanager
-def _naming(param: str) -> Generator[None]:
+def _reported_at(param: str) -> Generator[None]:
     """Report a wrong token with the name of the field that it is in."""
     try:
         yield
@@ -133,7 +133,7 @@ def _parts(content: object) -> list[str | int]:
     return parts
 
 
-def _piece(piece: bytes) -> str | list[int]:
+def _text_or_bytes(piece: bytes) -> str | list[int]:
     """The text of a token; its bytes where they are a part of a character."""
     try:
         return piece.decode()

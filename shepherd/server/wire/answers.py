@@ -100,7 +100,7 @@ def timings(stats: events.Stats) -> messages.JsonObject:
         **_pace("prompt", read_tokens, stats.prefill_seconds),
         **_pace("predicted", stats.completion_tokens, stats.decode_seconds),
     }
-    if stats.drafted_tokens:
+    if stats.drafted_tokens:  # as in llama.cpp's answers, only with speculation
         body["draft_n"] = stats.drafted_tokens
         body["draft_n_accepted"] = stats.accepted_tokens
     return body
@@ -111,6 +111,7 @@ def _pace(name: str, tokens: int, seconds: float) -> messages.JsonObject:
     return {
         f"{name}_n": tokens,
         f"{name}_ms": round(seconds * 1000, 3),
+        # a prompt that was in the cache has no tokens to read
         f"{name}_per_token_ms": round(seconds * 1000 / max(1, tokens), 3),
         f"{name}_per_second": round(tokens / seconds, 3) if seconds > 0 else 0.0,
     }

@@ -173,6 +173,7 @@ class CheckedRequest(RequestModel):
         """Raise ApiError for a known field that is not served."""
         served = names_of(cls)
         for name, value in fields.items():
+            # refused by this API, or by all that have no field of this name
             advice = cls.refused.get(name)
             if advice is None and name not in served:
                 advice = _CONTROLS.get(name) or _LIMITS.get(name)
@@ -187,7 +188,7 @@ class OwnControls(CheckedRequest):
 
     @model_validator(mode="before")
     @classmethod
-    def _check_fields(cls, value: object) -> object:  # in place of the one above
+    def _check_fields(cls, value: object) -> object:  # replaces that of CheckedRequest
         """The body; raises ApiError for a field that would say something in another API."""
         fields = _fields(value)
         cls.refuse_unsupported(fields)

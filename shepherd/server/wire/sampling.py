@@ -11,7 +11,6 @@ from shepherd.server.errors import invalid
 from shepherd.server.wire import fields
 
 _SAMPLER_ALIASES = {"typ_p": "typical_p", "typical": "typical_p", "temp": "temperature"}
-_TOO_MANY_BIASES = f"takes at most {sampling.MAX_BIASES} tokens"
 MAX_BIAS_CHARACTERS = 256
 _MAX_DIGITS = 20
 """No number of a token has so many; such digits are a text."""
@@ -51,7 +50,7 @@ def _stop_strings(value: object) -> object:
 
 def _sampler_names(value: object) -> object:
     """Names of samplers in any of llama.cpp's spellings: `top-k`, `temp`, `typ_p`."""
-    if not isinstance(value, list):
+    if not isinstance(value, list):  # pydantic refuses it
         return value
     names = [str(name).replace("-", "_") for name in cast(list[object], value)]
     return [_SAMPLER_ALIASES.get(name, name) for name in names]
@@ -71,7 +70,7 @@ def _biases(value: object) -> object:
     else:
         raise ValueError(_BIAS_FORM)
     if len(pairs) > sampling.MAX_BIASES:
-        raise ValueError(_TOO_MANY_BIASES)
+        raise ValueError(f"takes at most {sampling.MAX_BIASES} tokens")
     return tuple((_token(token), _bias(bias)) for token, bias in pairs) or None
 
 
