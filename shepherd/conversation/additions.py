@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from shepherd.config.section import ApproveMode
 from shepherd.messages import Message, ToolSpec, with_notes
@@ -30,7 +30,7 @@ class Steering(Struct, frozen=True):
     text: str
 
 
-class Additions:
+class Additions(Struct, eq=False):
     """See `SessionAdditions`.
 
     A message that `steer` adds joins after the next results of tools, or after the last answer,
@@ -39,19 +39,15 @@ class Additions:
     `prefaces` go with it, and `turn_ends` may continue a turn.
     """
 
-    def __init__(
-        self,
-        before: Sequence[Before] = (),
-        prefaces: Sequence[Preface] = (),
-        turn_ends: Sequence[TurnEnd] = (),
-    ) -> None:
-        self._before = before
-        self._prefaces = prefaces
-        self._turn_ends = turn_ends
-        self._steering: list[Steering] = []
-        self._notes: list[str] = []
-        self._joined_notes: list[Message] = []
-        self._times_continued = 0
+    before: Sequence[Before] = ()
+    prefaces: Sequence[Preface] = ()
+    turn_ends: Sequence[TurnEnd] = ()
+    # what waits to join: messages of the user, and notes
+    _steering: list[Steering] = field(default_factory=list[Steering])
+    _notes: list[str] = field(default_factory=list[str])
+    # the notes that joined last, and how often the running turn was continued
+    _joined_notes: list[Message] = field(default_factory=list[Message])
+    _times_continued: int = 0
 
     @property
     def waiting(self) -> Sequence[str]:
@@ -77,12 +73,12 @@ class Additions:
 
     async def before_prompt(self) -> Sequence[Message]:
         """The messages that stand before the next prompt."""
-        return [message for source in self._before for message in await source()]
+        return [message for source in self.before for message in await source()]
 
     async def opening(self, prompt: Message) -> Message:
         """The prompt with all notes; a prompt without notes stays as it is."""
         self._times_continued = 0  # a prompt begins another turn
-        notes = [*self._take_notes(), *[await preface() for preface in self._prefaces]]
+        notes = [*self._take_notes(), *[await preface() for preface in self.prefaces]]
         return with_notes(prompt, [note for note in notes if note])
 
     async def between_rounds(self, *, ending: bool) -> Sequence[Message]:
@@ -99,13 +95,14 @@ class Additions:
 
     async def at_end(self, answer: str) -> Sequence[Message]:
         """The texts of those `turn_ends` that continue the turn."""
-        texts = [await turn_end(answer, self._times_continued) for turn_end in self._turn_ends]
+        texts = [await turn_end(answer, self._times_continued) for turn_end in self.turn_ends]
         hints = [Message.hint(text) for text in texts if text]
         if hints:  # a `turn_end` may limit how often it continues a turn
             self._times_continued += 1
         return hints
 
     def _take_notes(self) -> list[str]:
+        """The notes that wait, each of which joins once."""
         notes, self._notes = self._notes, []
         return notes
 

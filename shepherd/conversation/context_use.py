@@ -150,28 +150,27 @@ async def _count(session: Session, backend: Backend) -> int:
         return full.prompt_tokens
 
 
-class _Prompts:
+class _Prompts(Struct):
     """Counts prompts without messages; some templates need one, whose tokens are subtracted."""
 
-    def __init__(self, session: Session, backend: Backend) -> None:
-        self._session = session
-        self._backend = backend
-        self._needed_message: Message | None = None
+    session: Session
+    backend: Backend
+    _needed_message: Message | None = None
 
     async def count(self, system: str, tools: int) -> int:
         """The tokens of a prompt with this system message and the first tools."""
         if self._needed_message is None:
             try:
-                return await _count(self._variant(system, tools), self._backend)
+                return await _count(self._variant(system, tools), self.backend)
             except ShepherdError:  # the template refuses a conversation without messages
                 self._needed_message = Message.user("x")
         variant = self._variant(system, tools, self._needed_message)
-        tokens = await _count(variant, self._backend)
-        return tokens - await self._backend.count_message_tokens(variant, self._needed_message)
+        tokens = await _count(variant, self.backend)
+        return tokens - await self.backend.count_message_tokens(variant, self._needed_message)
 
     async def system_parts(self, whole: int) -> list[ContextPart]:
         """The parts of the system message, of which a prompt without tools has `whole` tokens."""
-        text, parts = self._session.system_message, list[ContextPart]()
+        text, parts = self.session.system_message, list[ContextPart]()
         for part in reversed([*instructions.parts(text)]):
             text = text.replace(f"\n{part.block}", "", 1)
             without_part = await self.count(text, 0)
@@ -182,9 +181,9 @@ class _Prompts:
 
     def _variant(self, system: str, tools: int, *messages: Message) -> Session:
         """The session with another beginning and other messages; the first `tools` are offered."""
-        offered = self._session.tools[:tools]
+        offered = self.session.tools[:tools]
         return structs.replace(
-            self._session,
+            self.session,
             system_message=system,
             tools=offered,
             messages=list(messages),

@@ -40,29 +40,26 @@ class BranchView(Struct, frozen=True):
     time: datetime | None
 
 
-class SessionHistory:
+class SessionHistory(Struct, frozen=True):
     """The past of a conversation's session and of its files.
 
     `keeper` is None if no files are kept. Call it only between turns.
     """
 
-    def __init__(
-        self, session: Callable[[], Session], keeper: UndoKeeper | None, additions: Additions
-    ) -> None:
-        self._session = session
-        self._keeper = keeper
-        self._additions = additions
+    session: Callable[[], Session]
+    keeper: UndoKeeper | None
+    additions: Additions
 
     @property
     def files(self) -> UndoKeeper:
         """The way back of files; raises UndoError if none are kept."""
-        if self._keeper is None:
+        if self.keeper is None:
             raise UndoError(OFF)
-        return self._keeper
+        return self.keeper
 
     def prompts(self) -> list[EarlierPrompt]:
         """The user's messages of the present branch, the oldest first."""
-        session, prompts = self._session(), list[EarlierPrompt]()
+        session, prompts = self.session(), list[EarlierPrompt]()
         for index, message in enumerate(session.messages):
             if message.role is Role.USER and not message.is_hint:
                 time = session.times[index]
@@ -76,7 +73,7 @@ class SessionHistory:
 
     async def files_at(self, branch: int) -> list[str]:
         """The files that differ from those at a branch's end; [] if none are kept."""
-        return [] if self._keeper is None else await self._keeper.changed_files(branch)
+        return [] if self.keeper is None else await self.keeper.changed_files(branch)
 
     async def rewind(self, number: int, *, files: bool, force: bool = False) -> MoveResult:
         """Go back to just before a prompt, as a new branch; with `files`, these go back too.
@@ -86,12 +83,12 @@ class SessionHistory:
         prompt = self._prompt(number)
         position = self._position(prompt)
         changed = await self._check(position, files=files, force=force)
-        self._session().branch_off(prompt.index)
+        self.session().branch_off(prompt.index)
         return await self._move(position, files=files, force=force, changed=changed)
 
     def branches(self) -> list[BranchView]:
         """The present branch and the others that lead elsewhere, the latest first."""
-        session = self._session()
+        session = self.session()
         present = session.present_branch()
         leaves: list[Branch] = []
         for branch in reversed(session.branches):
@@ -106,7 +103,7 @@ class SessionHistory:
 
     async def switch(self, number: int, *, files: bool, force: bool = False) -> MoveResult:
         """Continue another branch; the present one stays. Raises like `rewind`."""
-        session = self._session()
+        session = self.session()
         branch = next((b for b in session.branches if b.end == number), None)
         if branch is None:
             raise SessionError(f"There is no branch {number}; /tree lists the branches.")
@@ -125,7 +122,7 @@ class SessionHistory:
         if files:
             return await self.files.move_to(position, force=force)
         if changed:  # the model must not take its earlier changes for undone
-            self._additions.note(FILES_STAY)
+            self.additions.note(FILES_STAY)
         return MoveResult()
 
     def _prompt(self, number: int) -> EarlierPrompt:
@@ -137,7 +134,7 @@ class SessionHistory:
 
     def _position(self, prompt: EarlierPrompt) -> int:
         """The number of the prompt's message, by which the keeper knows states of files."""
-        return self._session().numbers[prompt.index] or 0  # None: saved before numbers existed
+        return self.session().numbers[prompt.index] or 0  # None: saved before numbers existed
 
 
 def _begins(whole: Branch, part: Branch) -> bool:

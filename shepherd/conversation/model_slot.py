@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from msgspec import Struct
+
 from shepherd.backends.base import Backend, ModelInfo, ModelKind
 from shepherd.config.provider import LOCAL
 from shepherd.config.provider_book import ProviderBook
@@ -34,29 +36,20 @@ class SlotListener(Protocol):
         """The model has changed; `chosen` by the user, else after a failure."""
 
 
-class ModelSlot:
+class ModelSlot(Struct, eq=False):
     """Holds one backend, which loads on its first use or at `start`.
 
     `config` are the settings with the model that answers or loads. With a `lender`, the backend
     comes from it, belongs to others too, and can't be changed. `open_backend` opens all others.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        open_backend: BackendOpener,
-        providers: ProviderBook,
-        listener: SlotListener,
-        *,
-        lender: BackendOpener | None = None,
-    ) -> None:
-        self.config = config
-        self.open_backend = open_backend
-        self.providers = providers
-        self._listener = listener
-        self._lender = lender
-        self._stop_listening: Callable[[], None] = lambda: None
-        self._loading: asyncio.Task[Backend] | None = None
+    config: Config
+    open_backend: BackendOpener
+    providers: ProviderBook
+    listener: SlotListener
+    lender: BackendOpener | None = None
+    _stop_listening: Callable[[], None] = lambda: None
+    _loading: asyncio.Task[Backend] | None = None
 
     @property
     def model_name(self) -> str:
@@ -117,7 +110,7 @@ class ModelSlot:
         backend = await self.backend()
         if backend.alive:
             return backend
-        if self._lender is None:
+        if self.lender is None:
             return await self.reload()
         self._loading = None  # the lender opens it again, for all who borrowed it
         return await self.backend()
@@ -149,7 +142,7 @@ class ModelSlot:
         """Close the backend unless it is borrowed, or stop loading it."""
         self._stop_listening()
         task, self._loading = self._loading, None
-        if self._lender is None:
+        if self.lender is None:
             await _end(task)
         elif task is not None:
             task.cancel()
@@ -157,28 +150,28 @@ class ModelSlot:
     async def _open(self) -> Backend:
         """Open the backend while the listener prepares: a task that ends when both are ready."""
         async with AsyncExitStack() as stack:
-            preparing = asyncio.create_task(self._listener.loading())
+            preparing = asyncio.create_task(self.listener.loading())
             stack.push_async_callback(end_tasks, preparing)
-            opener = self._lender or self.open_backend
+            opener = self.lender or self.open_backend
             backend = await opener(self.config)
-            if self._lender is None:
+            if self.lender is None:
                 stack.push_async_callback(backend.aclose)
             _check_writes(backend.info)
             await preparing
             stack.pop_all()  # nothing has failed: the backend stays open
         self._stop_listening()
         self._stop_listening = backend.when_moved(partial(self._moved, backend))
-        self._listener.backend_ready(backend)
+        self.listener.backend_ready(backend)
         return backend
 
     def _moved(self, backend: Backend) -> None:
         """Note that another provider answers from now on, with another model."""
-        self._listener.backend_ready(backend)
-        self._listener.model_changed(backend, chosen=False)
+        self.listener.backend_ready(backend)
+        self.listener.model_changed(backend, chosen=False)
 
     async def _switch(self, config: Config) -> Backend:
         """Continue with the model of these settings, or after a failure with the one before."""
-        if self._lender is not None:
+        if self.lender is not None:
             raise ConfigError(
                 "This conversation shares its model with others; it can't be changed."
             )
@@ -188,7 +181,7 @@ class ModelSlot:
             loading = None
         self.config, self._loading = config, None
         try:
-            await self._listener.before_opening(config.model.provider.partition("/")[0])
+            await self.listener.before_opening(config.model.provider.partition("/")[0])
             backend = await self.backend()
         except (ShepherdError, asyncio.CancelledError):
             failed, self.config, self._loading = self._loading, before, loading
@@ -196,13 +189,14 @@ class ModelSlot:
             if loading is None:  # the local model was closed to make room: load it again
                 self.start()
             elif (previous := self.loaded_backend) is not None:
-                self._listener.backend_ready(previous)
+                self.listener.backend_ready(previous)
             raise
         await _end(loading)
-        self._listener.model_changed(backend, chosen=True)
+        self.listener.model_changed(backend, chosen=True)
         return backend
 
     def _is_local(self, config: Config) -> bool:
+        """Whether the model of these settings runs on this machine, and takes its memory."""
         try:
             return self.providers.is_local(config.model.provider)
         except ConfigError:  # the provider was removed in the meantime

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from shepherd.config.settings import Config
 from shepherd.errors import SessionError
@@ -37,12 +37,11 @@ class SessionStart(Struct, frozen=True):
     or_new: bool = False
 
 
-class Notices:
+class Notices(Struct):
     """Keeps sentences until there is a listener, then passes them on."""
 
-    def __init__(self) -> None:
-        self._waiting: list[str] = []
-        self._listener: Callable[[str], None] | None = None
+    _waiting: list[str] = field(default_factory=list[str])
+    _listener: Callable[[str], None] | None = None
 
     def tell(self, text: str) -> None:
         """Pass `text` on, now or once there is a listener."""
@@ -148,20 +147,19 @@ def _resumed(
     return session, transcript
 
 
-class SystemPrompt:
+class SystemPrompt(Struct):
     """Fits the knowledge of a conversation into the context of the model that will answer.
 
     A session that has messages keeps its text, because the model has read it. A system message
     that the user replaced stays, too.
     """
 
-    def __init__(self, knowledge: Knowledge, notices: Notices) -> None:
-        self._knowledge = knowledge
-        self._notices = notices
-        self._base = ""
-        """The system message without knowledge; "" if it is the user's own and never changed."""
-        self._last_written_message = ""
-        """What `begin` and `fit` left as the system message; any other one is the user's."""
+    knowledge: Knowledge
+    notices: Notices
+    _base: str = ""
+    """The system message without knowledge; "" if it is the user's own and never changed."""
+    _last_written_message: str = ""
+    """What `begin` and `fit` left as the system message; any other one is the user's."""
 
     def begin(self, session: Session, base: str) -> None:
         """Follow another session; `base` is the system message that a new one begins with."""
@@ -180,7 +178,7 @@ class SystemPrompt:
         if is_of_user or session.messages:  # the model has read it already
             return current
         offers_skills = any(tool.name == instructions.USE_SKILL for tool in session.tools)
-        text = self._knowledge.system_message(self._base, context_size, offers_skills=offers_skills)
+        text = self.knowledge.system_message(self._base, context_size, offers_skills=offers_skills)
         if text != current:
             self._last_written_message = text
             self._report_cuts(text)
@@ -188,22 +186,22 @@ class SystemPrompt:
 
     def reread(self) -> None:
         """Let `fit` use the files of instructions as they are now."""
-        self._knowledge = self._knowledge.reread()
+        self.knowledge = self.knowledge.reread()
 
     def _report_cuts(self, text: str) -> None:
         """Tell the user which files of instructions did not fit into the system message."""
         names = ", ".join(part.name for part in instructions.parts(text) if part.cut)
         if names:
-            self._notices.tell(
+            self.notices.tell(
                 f"{names}: only the beginning is in the prompt, because of the model's context or "
                 "knowledge.max_bytes."
             )
 
     def _report_changes(self, message: str) -> None:
         """Tell the user which files of instructions differ from a saved system message."""
-        names = ", ".join(self._knowledge.changed(message))
+        names = ", ".join(self.knowledge.changed(message))
         if names:
-            self._notices.tell(
+            self.notices.tell(
                 f"{names}: not as this session read it; it keeps the earlier text, and a new "
                 "session reads the current one."
             )

@@ -206,22 +206,23 @@ def offered_tools(
     return [tool.trained_spec() for tool in trained]
 
 
-class ToolOffer:
+class ToolOffer(Struct):
     """The tools that each model is offered, made again after the tools in `registry` changed."""
 
-    def __init__(self, registry: ToolRegistry, config: Config) -> None:
-        self._registry = registry
-        self._config = config
-        self._version = registry.version
-        self._by_model: dict[ModelInfo, list[ToolSpec]] = {}
+    registry: ToolRegistry
+    config: Config
+    _by_model: dict[ModelInfo, list[ToolSpec]] = field(
+        default_factory=dict[ModelInfo, list[ToolSpec]]
+    )
+    _version: int = 0  # of the registry, from which `_by_model` was made
 
     def __call__(self, model: ModelInfo) -> list[ToolSpec]:
         """The tools for a model; the same list until the registry changes."""
-        if self._version != self._registry.version:
+        if self._version != self.registry.version:
             self._by_model.clear()
-            self._version = self._registry.version
+            self._version = self.registry.version
         if model not in self._by_model:
-            self._by_model[model] = offered_tools(self._registry, self._config, model)
+            self._by_model[model] = offered_tools(self.registry, self.config, model)
         return self._by_model[model]
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct
 
 from shepherd.conversation.shared.requests import PromptRequest
 from shepherd.conversation.shared.updates import (
@@ -155,18 +156,17 @@ class PendingApproval(OpenQuestion):
     request: PromptRequest
 
 
-class ClientApprover:
+class ClientApprover(Struct):
     """An `Approver` that asks only the client of the current request.
 
     If the client is away for AWAY_SECONDS, or was never connected, the answer is no.
     """
 
-    def __init__(self, log: UpdateLog, presence: Presence) -> None:
-        self.request: PromptRequest | None = None
-        """The running request, which the shared session sets; None between requests."""
-        self._log = log
-        self._presence = presence
-        self._pending: dict[str, PendingApproval] = {}
+    log: UpdateLog
+    presence: Presence
+    request: PromptRequest | None = None
+    """The running request, which the shared session sets; None between requests."""
+    _pending: dict[str, PendingApproval] = msgspec.field(default_factory=dict[str, PendingApproval])
 
     @property
     def waiting(self) -> bool:
@@ -183,7 +183,7 @@ class ClientApprover:
             return Approval(Choice.DENY, reason=NOT_LISTENING)
         pending = PendingApproval(request, self.request)
         self._pending[pending.id] = pending
-        self._log.publish(
+        self.log.publish(
             UpdateKind.APPROVAL_NEEDED,
             pending.to_json(),
             request=self.request.id,
@@ -199,7 +199,7 @@ class ClientApprover:
             del self._pending[pending.id]
             data = {"id": pending.id, "tool": request.call.name}
             data |= {"decision": decision, "reason": reason}
-            self._log.publish(UpdateKind.APPROVAL_DECIDED, data, request=pending.request.id)
+            self.log.publish(UpdateKind.APPROVAL_DECIDED, data, request=pending.request.id)
         return approval
 
     def decide(self, id: str, client: str, approval: Approval) -> None:
@@ -214,7 +214,7 @@ class ClientApprover:
 
     async def _wait(self, pending: PendingApproval) -> Approval:
         """The answer, or a denial once the client has been away for too long."""
-        away = asyncio.create_task(self._presence.until_away(pending.request.client, AWAY_SECONDS))
+        away = asyncio.create_task(self.presence.until_away(pending.request.client, AWAY_SECONDS))
         try:
             await asyncio.wait({pending.answer, away}, return_when=asyncio.FIRST_COMPLETED)
         finally:

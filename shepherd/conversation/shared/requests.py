@@ -119,20 +119,19 @@ class RequestQueue:
 CHANGED = "Earlier messages have changed; fetch the state again."
 
 
-class Publisher:
+class Publisher(Struct):
     """Writes the updates of one shared session.
 
     `partial` is the text of the answer that is not a message yet.
     """
 
-    def __init__(self, log: UpdateLog, queue: RequestQueue) -> None:
-        self.partial: list[tuple[UpdateKind, str]] = []
-        self._log = log
-        self._queue = queue
+    log: UpdateLog
+    queue: RequestQueue
+    partial: list[tuple[UpdateKind, str]] = field(default_factory=list[tuple[UpdateKind, str]])
 
     def notice(self, text: str) -> None:
         """Show a sentence to all clients."""
-        self._log.publish(UpdateKind.NOTICE, {"topic": events.Topic.NOTICE, "text": text})
+        self.log.publish(UpdateKind.NOTICE, {"topic": events.Topic.NOTICE, "text": text})
 
     def complete(
         self,
@@ -147,7 +146,7 @@ class Publisher:
             **request.to_json(),
             "context": {"used": ledger.context_used, "size": ledger.context_size},
         }
-        self._log.publish(UpdateKind.RESPONSE_COMPLETE, data, request=request.id)
+        self.log.publish(UpdateKind.RESPONSE_COMPLETE, data, request=request.id)
 
     def receive(self, event: events.Event) -> bool:
         """Publish an event of the running turn, and add its tokens to those of the request."""
@@ -157,22 +156,22 @@ class Publisher:
         kind, data = update
         if isinstance(event, events.TextEvent):
             self.partial.append((kind, event.text))
-        request = self._queue.running
+        request = self.queue.running
         if isinstance(event, events.Stats) and request is not None:
             request.prompt_tokens += event.prompt_tokens
             request.completion_tokens += event.completion_tokens
             if event.cost is not None:
                 request.cost = (request.cost or 0.0) + event.cost
-        self._log.publish(kind, data, request=request.id if request else "")
+        self.log.publish(kind, data, request=request.id if request else "")
         return True
 
     def history_changed(
         self, kind: UpdateKind, data: messages.JsonObject, message: messages.Message | None = None
     ) -> None:
         """Publish a change of the messages."""
-        request = self._queue.running
+        request = self.queue.running
         if kind is UpdateKind.SNAPSHOT:  # clients can't follow it: they fetch the state again
-            own_id = self._log.id_of(self._log.last + 1)
+            own_id = self.log.id_of(self.log.last + 1)
             data = {"update_id": own_id, "message": CHANGED}
         author = ""
         if message is not None and request is not None:
@@ -181,14 +180,14 @@ class Publisher:
                 request.answer = message.content
             elif message.role is messages.Role.USER and not message.is_hint:
                 author = request.client  # it has displayed its message already
-        self._log.publish(kind, data, request=request.id if request else "", author=author)
+        self.log.publish(kind, data, request=request.id if request else "", author=author)
 
     def tell_positions(self) -> None:
         """Tell all waiting requests their places in the queue."""
-        for request in self._queue.waiting:
+        for request in self.queue.waiting:
             self.tell_position(request)
 
     def tell_position(self, request: PromptRequest) -> None:
         """Tell a request its place in the queue."""
-        data = {"position": self._queue.position(request), "prompt": request.prompt}
-        self._log.publish(UpdateKind.QUEUED, data, request=request.id)
+        data = {"position": self.queue.position(request), "prompt": request.prompt}
+        self.log.publish(UpdateKind.QUEUED, data, request=request.id)

@@ -5,6 +5,8 @@ import stat
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
+from msgspec import Struct
+
 from shepherd.tools.access import Access, AccessKind, Claim
 from shepherd.tools.permissions.defaults import protected_rules
 from shepherd.tools.program import git_paths
@@ -64,25 +66,24 @@ MAX_ENTRIES = 200_000
 """The maximum number of names to check in one directory tree; it takes about half a second."""
 
 
-class HardLinks:
+class HardLinks(Struct):
     """The other names of files nearby; the search runs once, for the first file with several names.
 
     The search covers the working directory and everything below it, and the usual places of
     secrets in the home directory. `denies` says whether a rule denies an access.
     """
 
-    def __init__(self, cwd: Path, denies: Callable[[Access], bool]) -> None:
-        self._cwd = cwd
-        self._denies = denies
-        self._names: dict[int, list[str]] | None = None
-        self._complete = True
+    cwd: Path
+    denies: Callable[[Access], bool]
+    _names: dict[int, list[str]] | None = None  # by the inode, once they are searched
+    _complete: bool = True
 
     def denied_name(self, status: os.stat_result, kind: AccessKind) -> str:
         """A name under which the rules deny the file, "" if none is known."""
         if not _has_other_names(status):
             return ""
         for name in self._names_by_inode().get(status.st_ino, ()):
-            if self._denies(Access(kind, name)) and _is_same(name, status):
+            if self.denies(Access(kind, name)) and _is_same(name, status):
                 return name
         return ""
 
@@ -98,7 +99,7 @@ class HardLinks:
         if self._names is None:
             self._names = {}
             home = Path.home()
-            for place in (self._cwd, *_secret_places(home)):
+            for place in (self.cwd, *_secret_places(home)):
                 # the home is too large to walk, so that only its own files are looked at
                 for count, entry in enumerate(_files(place, deep=place != home)):
                     if count >= MAX_ENTRIES:

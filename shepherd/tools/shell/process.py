@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from shepherd.errors import ToolError
 from shepherd.tools.paths import reason
@@ -97,28 +97,27 @@ async def run_program(program: Startable, out: Sink, err: Sink, timeout: float) 
     return await _Running(program.start()).finish(out, err, timeout)
 
 
-class _Running:
+class _Running(Struct):
     """A started program, which leads a process group of its own."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-        self._sink_has_enough = False  # then the program ends early
-        self._transports: list[asyncio.ReadTransport] = []
-        self._readers: list[_PipeReader] = []
+    process: subprocess.Popen[bytes]
+    _sink_has_enough: bool = False  # then the program ends early
+    _transports: list[asyncio.ReadTransport] = field(default_factory=list[asyncio.ReadTransport])
+    _readers: list[_PipeReader] = field(default_factory=list[_PipeReader])
 
     async def finish(self, out: Sink, err: Sink, timeout: float) -> Exit:
         """Wait for the end of the program, or end it; also if the task is cancelled."""
         # the guard stays until the program has ended, also if the call is cancelled
         with contextlib.ExitStack() as resources:
             try:
-                resources.enter_context(guarded(self._process.pid))
+                resources.enter_context(guarded(self.process.pid))
                 in_time = await self._attend(out, err, timeout)
             except BaseException:
                 await self._terminate()
                 raise
             finally:
                 self._close_pipes()
-        code = self._process.returncode
+        code = self.process.returncode
         return Exit(
             128 - code if code < 0 else code,  # a negative one is the number of a signal
             timed_out=not in_time and not self._sink_has_enough,
@@ -129,14 +128,14 @@ class _Running:
         """Close what this process holds of the program's output."""
         for transport in self._transports:
             transport.close()
-        for pipe in (self._process.stdout, self._process.stderr):
+        for pipe in (self.process.stdout, self.process.stderr):
             if pipe is not None and not self._transports:  # a transport closes its pipe itself
                 pipe.close()
 
     async def _attend(self, out: Sink, err: Sink, timeout: float) -> bool:
         """Wait for the end, and enforce it; returns whether the program ended in time."""
-        await self._read_pipe(self._process.stdout, out)
-        await self._read_pipe(self._process.stderr, err)
+        await self._read_pipe(self.process.stdout, out)
+        await self._read_pipe(self.process.stderr, err)
         in_time = await self._wait_for_exit(timeout)
         if not in_time or self._sink_has_enough:
             await self._terminate()
@@ -160,7 +159,7 @@ class _Running:
         """Whether the program ends in time; asks again and again, as a sink may stop it as well."""
         loop = asyncio.get_running_loop()
         started, nap = loop.time(), 0.001
-        while self._process.poll() is None:
+        while self.process.poll() is None:
             elapsed = loop.time() - started
             if self._sink_has_enough or elapsed >= seconds:
                 return False
@@ -181,18 +180,18 @@ class _Running:
         finally:
             self._signal_group(signal.SIGKILL)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout=1)  # else it would stay a zombie
+                self.process.wait(timeout=1)  # else it would stay a zombie
 
     def _group_is_alive(self) -> bool:
         """Whether the program runs, or a child of it that stayed in its group."""
-        if self._process.poll() is None:
+        if self.process.poll() is None:
             return True
-        return self._signal_group(0) and _has_living_member(self._process.pid)
+        return self._signal_group(0) and _has_living_member(self.process.pid)
 
     def _signal_group(self, number: int) -> bool:
         """Send a signal, 0 for none; False if there is no such group any more."""
         try:
-            os.killpg(self._process.pid, number)
+            os.killpg(self.process.pid, number)
         except (ProcessLookupError, PermissionError):  # macOS refuses a group of ended processes
             return False
         return True

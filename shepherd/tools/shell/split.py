@@ -11,6 +11,8 @@ import locale
 import re
 from collections.abc import Callable
 
+from msgspec import Struct
+
 from shepherd.tools.shell.syntax import Command, Direction, Redirect, UnreadableError, Word
 
 META = frozenset(" \t\n;&|()<>")
@@ -34,12 +36,11 @@ def _has_braces(outline: str) -> bool:
     return separator is not None and outline.rfind("}") > separator.start()
 
 
-class Cursor:
+class Cursor(Struct):
     """A position in a line."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.at = 0
+    text: str
+    at: int = 0
 
     def peek(self, ahead: int = 0) -> str:
         """The character at the position, "" at the end."""
@@ -60,25 +61,23 @@ class Cursor:
                 return
 
 
-class WordReader:
+class WordReader(Struct):
     """Reads the word at a cursor.
 
     `nested` parses a substitution: its text argument or, for None, the text from the cursor up
     to the closing bracket.
     """
 
-    def __init__(self, cursor: Cursor, nested: Callable[[str | None], None]) -> None:
-        self._cursor = cursor
-        self._nested = nested
-        self._text = ""
-        self._outline = ""  # the text with each quoted character as NUL
-        self._is_dynamic = False
-        # of the text before the first quote
-        self._plain_length: int | None = None
+    cursor: Cursor
+    nested: Callable[[str | None], None]
+    _text: str = ""
+    _outline: str = ""  # the text with each quoted character as NUL
+    _is_dynamic: bool = False
+    _plain_length: int | None = None  # of the text before the first quote
 
     def read(self) -> Word:
         """The word; an empty one if there is none. Raises UnreadableError."""
-        cursor = self._cursor
+        cursor = self.cursor
         while (char := cursor.peek()) and not self._ends(char):
             if char == "'":
                 self._read_single_quotes()
@@ -94,7 +93,7 @@ class WordReader:
 
     def _ends(self, char: str) -> bool:
         # `<(` and `>(` begin a process substitution, which is part of a word
-        return char in META and not (char in "<>" and self._cursor.peek(1) == "(")
+        return char in META and not (char in "<>" and self.cursor.peek(1) == "(")
 
     def _word(self) -> Word:
         """What was read as a word; only unquoted characters (those of the outline) are special."""
@@ -125,19 +124,19 @@ class WordReader:
         if not char.isascii() and not _ODD_BYTES.isdisjoint(char.encode()):
             raise UnreadableError("a character that some shells read as a space")
         self._add(char, quoted=False)
-        self._cursor.at += 1
+        self.cursor.at += 1
 
     def _read_single_quotes(self) -> None:
         """Read `'text'`, in which no character is special."""
-        end = self._cursor.text.find("'", self._cursor.at + 1)
+        end = self.cursor.text.find("'", self.cursor.at + 1)
         if end == -1:
             raise UnreadableError("a quote is not closed")
-        self._add(self._cursor.text[self._cursor.at + 1 : end], quoted=True)
-        self._cursor.at = end + 1
+        self._add(self.cursor.text[self.cursor.at + 1 : end], quoted=True)
+        self.cursor.at = end + 1
 
     def _read_double_quotes(self) -> None:
         """Read `"text"`, in which expansions and some escapes count."""
-        cursor = self._cursor
+        cursor = self.cursor
         cursor.at += 1
         self._add("", quoted=True)  # also empty quotes make the word a quoted one
         while (char := cursor.peek()) != '"':
@@ -154,15 +153,15 @@ class WordReader:
 
     def _read_escape(self) -> None:
         r"""Read `\x`, a quoted `x`."""
-        char = self._cursor.peek(1)
+        char = self.cursor.peek(1)
         if char in ("", "\n"):
             raise UnreadableError("a line continued within a word")
         self._add(char, quoted=True)
-        self._cursor.at += 2
+        self.cursor.at += 2
 
     def _read_expansion(self, *, quoted: bool) -> None:
         """A variable or a substitution, whose commands are parsed too; or a `$` for itself."""
-        cursor = self._cursor
+        cursor = self.cursor
         start = cursor.at
         variable = _NAME.match(cursor.text, start) or _BRACED.match(cursor.text, start)
         if cursor.peek() == "`":
@@ -171,7 +170,7 @@ class WordReader:
             if cursor.starts("$(("):
                 raise UnreadableError("arithmetic")
             cursor.at += 2
-            self._nested(None)
+            self.nested(None)
         elif variable is not None:
             cursor.at = variable.end()
         elif cursor.peek(1) in _BEHIND_DOLLAR or (quoted and cursor.peek(1) in ("'", '"')):
@@ -186,12 +185,12 @@ class WordReader:
 
     def _read_backticks(self) -> None:
         """Read a command in backticks, and parse it too."""
-        cursor = self._cursor
+        cursor = self.cursor
         end = cursor.text.find("`", cursor.at + 1)
         inner = cursor.text[cursor.at + 1 : end]
         if end == -1 or "\\" in inner:  # a backslash may nest backticks, or quote for either level
             raise UnreadableError("backticks")
-        self._nested(inner)
+        self.nested(inner)
         cursor.at = end + 1
 
 

@@ -141,12 +141,11 @@ def _names(word: Word) -> list[tuple[str, str]]:
     return names
 
 
-class _Expansion:
+class _Expansion(Struct):
     """The expansion of one word, which reads a limited number of directory entries."""
 
-    def __init__(self, place: Path) -> None:
-        self._place = place
-        self._entries_read = 0
+    place: Path
+    entries_read: int = 0
 
     def walk(self, head: str, names: list[tuple[str, str]]) -> Iterator[str]:
         """Paths that begin with `head` and continue with matches of `names`."""
@@ -164,12 +163,12 @@ class _Expansion:
     def _entries_of(self, head: str) -> Iterator[str]:
         """The names in a directory; raises OverflowError after too many in all."""
         try:
-            with os.scandir(self._place / head) as listing:
+            with os.scandir(self.place / head) as listing:
                 entries = [entry.name for entry in listing]
         except OSError:
             return  # no directory: the wildcard matches nothing in it
-        self._entries_read += len(entries)
-        if self._entries_read > _MAX_ENTRIES:
+        self.entries_read += len(entries)
+        if self.entries_read > _MAX_ENTRIES:
             raise OverflowError("wildcards for too many files")
         yield from entries
 
