@@ -79,14 +79,13 @@ WHOLE_SHARES = 2
 
 @dataclass(slots=True)
 class CallRounds:
-    """The calls of one turn; calls of `client_tools` are the client's and get no result."""
+    """The calls of one turn; those of the stream's `client_tools` are left to the client."""
 
     session: Session
     backend: Backend
     tools: ToolExecutor
     stream: TurnStream
     limits: TurnLimits
-    client_tools: Collection[str] = ()
     names: dict[str, str] = field(default_factory=dict[str, str])  # as the model wrote them, by id
     guard: RepetitionGuard = field(init=False)
 
@@ -98,9 +97,10 @@ class CallRounds:
 
         Returns the reason to end the turn, None to go on.
         """
-        own = [call for call in calls if call.name not in self.client_tools]
+        client_tools = self.stream.client_tools
+        own = [call for call in calls if call.name not in client_tools]
         self.names = {call.id: call.name for call in own}
-        end_reason = await self._run_own_tools(tuple(open_call(c, self.client_tools) for c in own))
+        end_reason = await self._run_own_tools(tuple(open_call(c, client_tools) for c in own))
         if end_reason is None and len(own) < len(calls):
             return FinishReason.TOOL_CALLS  # the client runs its own calls now
         return end_reason

@@ -61,9 +61,8 @@ async def continue_turn(
     Calls of `client_tools` are not run and get no result: they end the turn as TOOL_CALLS, after
     the other calls of the same answer were run.
     """
-    stream = TurnStream(callback, client_tools)
-    turn = _Turn(session, backend, tools, stream, limits, client_tools)
-    return await turn.run(None)
+    turn = _Turn(session, backend, tools, TurnStream(callback, client_tools), limits)
+    return await turn.run(prompt=None)
 
 
 @dataclass(slots=True)
@@ -75,16 +74,12 @@ class _Turn:
     tools: ToolExecutor
     stream: TurnStream
     limits: TurnLimits
-    client_tools: Collection[str] = ()
     stats: list[events.Stats] = field(default_factory=list[events.Stats])
     calls: CallRounds = field(init=False)
-    hints_left: int = field(init=False)
+    hints: int = 0  # that were needed, about calls that were not understood
 
     def __post_init__(self) -> None:
-        self.calls = CallRounds(
-            self.session, self.backend, self.tools, self.stream, self.limits, self.client_tools
-        )
-        self.hints_left = self.limits.max_hints
+        self.calls = CallRounds(self.session, self.backend, self.tools, self.stream, self.limits)
 
     async def run(self, prompt: Message | None) -> TurnOutcome:
         """The whole turn, whose failure is reported; None if the session has the prompt already."""
@@ -241,8 +236,8 @@ class _Turn:
 
     def _hint(self, generation: Generation) -> events.FinishReason | None:
         """Report the problem to user and model; the reason to end the turn, None to go on."""
-        tries_again = self.hints_left > 0
-        self.hints_left -= 1
+        tries_again = self.hints < self.limits.max_hints
+        self.hints += 1
         problems = " ".join(generation.problems)
         text = (RETRIED if tries_again else ABANDONED).format(problems=problems)
         if not self.stream.send(events.Notice(text, events.Topic.HINT)):

@@ -60,7 +60,7 @@ class TurnOutcome(Struct, frozen=True):
 class TurnStream(Struct):
     """Forwards events, keeps their text, and remembers a cancellation.
 
-    Calls of `client_tools` are forwarded unchanged.
+    Calls of `client_tools` are forwarded unchanged: the client runs them.
     """
 
     callback: events.EventCallback
