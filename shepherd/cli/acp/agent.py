@@ -17,7 +17,6 @@ from shepherd.cli.acp import opening
 from shepherd.cli.acp.session import (
     INTERNAL_ERROR,
     Block,
-    EditorAbilities,
     EditorSession,
     invalid,
     mode_state,
@@ -68,7 +67,7 @@ class EditorAgent(Struct):
     post: Callable[[messages.JsonObject], None]
     client: Client | None = None
     sessions: dict[str, EditorSession] = field(default_factory=dict[str, EditorSession])
-    _abilities: EditorAbilities = field(default_factory=EditorAbilities)
+    _capabilities: schema.ClientCapabilities | None = None
 
     def on_connect(self, conn: Client) -> None:
         """Keep the connection to the editor."""
@@ -83,12 +82,7 @@ class EditorAgent(Struct):
         **_: Any,
     ) -> schema.InitializeResponse:
         """Tell what Shepherd can do here; the model begins to load."""
-        capabilities = client_capabilities or schema.ClientCapabilities()
-        files, forms = capabilities.fs, capabilities.elicitation
-        self._abilities = EditorAbilities(
-            reads_files=bool(files and files.read_text_file),
-            shows_forms=bool(forms and forms.form is not None),
-        )
+        self._capabilities = client_capabilities
         saves = self.config.terminal.save_sessions
         sees = await opening.can_see(self.models, self.config, LOADING_SECONDS)
         return schema.InitializeResponse(
@@ -237,7 +231,7 @@ class EditorAgent(Struct):
             conversation.begin()
             updates = SessionUpdates(conversation.session.id, directory, self.post)
             session = EditorSession(
-                conversation, resources.pop_all(), self.client, updates, abilities=self._abilities
+                conversation, resources.pop_all(), self.client, updates, self._capabilities
             )
         self.sessions[updates.session_id] = session
         return session

@@ -49,9 +49,9 @@ class SharedModels(Struct):
         opened = _opened_backend(task) if task else None
         if opened is not None and not opened.alive:
             await opened.aclose()
-            task = None
-        has_failed = task is not None and task.done() and opened is None
-        if task is None or has_failed:
+            opened = None
+        # a task that is done without a backend has failed, or its backend has
+        if task is None or (task.done() and opened is None):
             open_backend = self.opener(self.providers, SESSIONS)
             task = self._opened[key] = asyncio.ensure_future(open_backend(config))
         return await asyncio.shield(task)  # the model goes on loading for other sessions

@@ -161,17 +161,10 @@ _STOP_REASONS: dict[events.FinishReason, schema.StopReason] = {
 }
 
 
-class EditorAbilities(Struct, frozen=True):
-    """The parts of the protocol that an editor has."""
-
-    reads_files: bool = False
-    shows_forms: bool = False
-
-
 class EditorSession:
     """A conversation that an editor shows; `resources` are closed with it.
 
-    `abilities` tell whether the editor knows its unsaved files, and whether it can show forms.
+    `capabilities` tell whether the editor tells the texts of its files, and whether it shows forms.
     """
 
     def __init__(
@@ -180,16 +173,16 @@ class EditorSession:
         resources: AsyncExitStack,
         client: Client,
         updates: SessionUpdates,
-        *,
-        abilities: EditorAbilities,
+        capabilities: schema.ClientCapabilities | None,
     ) -> None:
         self.conversation = conversation
         self.updates = updates
         self._resources = resources
-        self._approver = EditorApprover(
-            client, updates, self._change_of, has_forms=abilities.shows_forms
-        )
-        step = EditorStep(client, updates, abilities.reads_files)
+        files = capabilities.fs if capabilities is not None else None
+        forms = capabilities.elicitation if capabilities is not None else None
+        has_forms = forms is not None and forms.form is not None
+        self._approver = EditorApprover(client, updates, self._change_of, has_forms)
+        step = EditorStep(client, updates, reads_files=bool(files and files.read_text_file))
         self._tools = conversation.tool_runner(self._approver, steps=(step,))
         self._turn: asyncio.Task[schema.PromptResponse] | None = None
         self._is_cancelled_by_editor = False

@@ -58,8 +58,8 @@ class RemoteSession:
         self._sending = asyncio.Lock()
         """Held while a prompt is sent: updates wait until its request is known."""
         self._questions = RemoteQuestions(client, approver, viewer.notice)
-        self._following: asyncio.Task[None] | None = None
-        """Receives the updates while the session is entered; it ends if the connection is lost."""
+        self._following: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Ends if the connection is lost; a task that receives updates, once it is entered."""
         self._withdrawals: set[asyncio.Task[None]] = set()
         """Cancel prompts that were interrupted while they were sent."""
 
@@ -77,8 +77,7 @@ class RemoteSession:
 
     async def lost(self) -> None:
         """Wait until the connection is lost for good; raises the reason."""
-        if self._following is not None:
-            await asyncio.shield(self._following)
+        await asyncio.shield(self._following)
 
     async def ask(self, prompt: str, images: Sequence[Image] = ()) -> events.FinishReason:
         """Send a prompt and wait for the end of its turn; cancelling stops it.
@@ -96,9 +95,7 @@ class RemoteSession:
             self._withdrawals.add(task)
             task.add_done_callback(self._withdrawals.discard)
             raise
-        pending: list[asyncio.Future[Any]] = [ended]
-        if self._following is not None:
-            pending.append(self._following)
+        pending: list[asyncio.Future[Any]] = [ended, self._following]
         try:
             await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
