@@ -31,7 +31,7 @@ class Steering(Struct, frozen=True):
 
 
 class Additions(Struct, eq=False):
-    """See `SessionAdditions`.
+    """What joins a session during a turn: messages of the user, notes, and texts of hooks.
 
     A message that `steer` adds joins after the next results of tools, or after the last answer,
     which continues the turn. A `note` of Shepherd joins at the same place but does not continue a

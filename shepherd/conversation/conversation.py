@@ -68,10 +68,9 @@ class Conversation:
             lambda: self.slot.context_size,
             offers_tool=lambda: any(t.name == access.EXECUTE_COMMAND for t in self.session.tools),
         )
-        self._undo = workspace.undo
         self.additions = self._additions(workspace)
         self.session.additions = self.additions
-        self.history = history.SessionHistory(session, self._undo, self.additions)
+        self.history = history.SessionHistory(session, workspace.undo, self.additions)
         self._keep_files()
         # the slot tells this conversation of changes, and the delegates need the slot
         self.slot = slot(self)
@@ -208,8 +207,9 @@ class Conversation:
 
     def _keep_files(self) -> None:
         """Keep files under the session and the number of the message during which they change."""
-        if self._undo is not None:
-            self._undo.begin(self.session.id, lambda: self.session.next_number)
+        undo = self._workspace.undo
+        if undo is not None:
+            undo.begin(self.session.id, lambda: self.session.next_number)
 
     def change_system_message(self, text: str) -> None:
         """Continue with another system message; the whole prompt must then be read again."""
@@ -308,8 +308,8 @@ class Conversation:
                 self.transcript.close()
             if self.memory is not None:
                 await self.memory.aclose()
-            if self._undo is not None:
-                await self._undo.aclose()
+            if self._workspace.undo is not None:
+                await self._workspace.undo.aclose()
 
     async def before_opening(self, provider: str) -> None:
         """Close a provider as a delegate before the slot opens it: it is not both."""

@@ -97,16 +97,16 @@ class Clock:
         await asyncio.sleep(seconds)
 
 
-class Presence:
+class Presence(Struct):
     """Tracks for each client whether a stream is open, or when the client was last present."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        self._clock = clock or Clock()
-        self._streams: Counter[str] = Counter()
-        """The number of open streams of each client that has one."""
-        self._last_seen: dict[str, float] = {}
-        """When each client was present, by the clock; the one that is away longest comes first."""
-        self._left = asyncio.Event()
+    clock: Clock
+    _streams: Counter[str] = msgspec.field(default_factory=Counter[str])
+    """The number of open streams of each client that has one."""
+    _last_seen: dict[str, float] = msgspec.field(default_factory=dict[str, float])
+    """When each client was present, by the clock; the one that is away longest comes first."""
+    _left: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    """Set for a moment each time that a client closes a stream."""
 
     @contextmanager
     def listening(self, client: str) -> Generator[None]:
@@ -125,7 +125,7 @@ class Presence:
     def seen(self, client: str) -> None:
         """Note that the client is present."""
         self._last_seen.pop(client, None)  # the newest come last
-        self._last_seen[client] = self._clock.now()
+        self._last_seen[client] = self.clock.now()
         if len(self._last_seen) > MAX_REMEMBERED:
             longest_away = next(iter(self._last_seen))
             del self._last_seen[longest_away]
@@ -138,7 +138,7 @@ class Presence:
         """The seconds since the client was present; infinite if it never was."""
         if self.is_listening(client):
             return 0.0
-        return self._clock.now() - self._last_seen.get(client, -math.inf)
+        return self.clock.now() - self._last_seen.get(client, -math.inf)
 
     async def until_away(self, client: str, seconds: float) -> None:
         """Wait until the client has been away for this long without a break."""
@@ -146,7 +146,7 @@ class Presence:
             if self.is_listening(client):
                 await self._left.wait()
             else:  # it may come back and leave meanwhile, so look again afterwards
-                await self._clock.sleep(remaining)
+                await self.clock.sleep(remaining)
 
 
 @dataclass(slots=True, eq=False)

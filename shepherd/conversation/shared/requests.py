@@ -2,7 +2,6 @@
 
 import asyncio
 import secrets
-from collections import OrderedDict
 from enum import StrEnum
 
 from msgspec import Struct, field
@@ -66,14 +65,13 @@ class PromptRequest(Struct, eq=False):
         return data
 
 
-class RequestQueue:
+class RequestQueue(Struct):
     """Requests in order; keeps the last finished ones."""
 
-    def __init__(self) -> None:
-        self.waiting: list[PromptRequest] = []
-        self.running: PromptRequest | None = None
-        self._kept_by_id: OrderedDict[str, PromptRequest] = OrderedDict()
-        self._arrived = asyncio.Event()
+    waiting: list[PromptRequest] = field(default_factory=list[PromptRequest])
+    running: PromptRequest | None = None
+    _kept_by_id: dict[str, PromptRequest] = field(default_factory=dict[str, PromptRequest])
+    _arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def busy(self) -> bool:
@@ -88,7 +86,7 @@ class RequestQueue:
         self.waiting.append(request)
         self._kept_by_id[request.id] = request
         if len(self._kept_by_id) > MAX_REMEMBERED:
-            self._kept_by_id.popitem(last=False)  # the oldest
+            del self._kept_by_id[next(iter(self._kept_by_id))]  # the oldest
         self._arrived.set()
 
     def position(self, request: PromptRequest) -> int:

@@ -71,7 +71,7 @@ class SharedSession:
         self.knowledge = conversation.knowledge
         self.backend = backend
         self.log = log or UpdateLog()
-        self.presence = Presence(clock)
+        self.presence = Presence(clock or Clock())
         self.queue = RequestQueue()
         self.approver = ClientApprover(self.log, self.presence)
         self.publisher = Publisher(self.log, self.queue)
