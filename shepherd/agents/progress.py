@@ -57,7 +57,7 @@ class Progress(Struct):
             case events.ToolResult() if not event.ok:
                 self.line(f"{event.name}: {shorten(event.text)}")
             case events.Notice() if event.topic != events.Topic.OUTPUT:
-                self._line(event.text, event.topic)
+                self.line(event.text, event.topic)
             case events.Failure():
                 self.error = event.message
             case events.Stats():
@@ -72,12 +72,9 @@ class Progress(Struct):
                 pass
         return self._goes_on
 
-    def line(self, text: str) -> None:
-        """Send a line about the work."""
-        self._line(text, self.topic)
-
-    def _line(self, text: str, topic: str) -> None:
-        self._send(events.Notice(f"{self.label}: {text}", topic))
+    def line(self, text: str, topic: str = "") -> None:
+        """Send a line about the work, of the topic of calls unless it has another `topic`."""
+        self._send(events.Notice(f"{self.label}: {text}", topic or self.topic))
 
     def _send(self, event: events.Event) -> None:
         """Give the event to the user's callback, unless that has stopped the work."""

@@ -13,17 +13,9 @@ from shepherd.agents.ask import OtherBackends, model_access
 from shepherd.agents.progress import LastRoundExecutor, Progress, answer_of, shorten
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.session import Session
+from shepherd.tools import tool
 from shepherd.tools.access import Access
 from shepherd.tools.text import cap_text
-from shepherd.tools.tool import (
-    AnyTool,
-    Arguments,
-    CallRunner,
-    Tool,
-    ToolContext,
-    ToolResult,
-    Traits,
-)
 from shepherd.turn import TurnLimits, run_turn
 
 TASK = "task"
@@ -39,7 +31,7 @@ PROMPT = (
 )
 
 
-class TaskArguments(Arguments):
+class TaskArguments(tool.Arguments):
     """The task, and the model that does it."""
 
     prompt: Annotated[
@@ -64,13 +56,13 @@ class Tasks(Struct, frozen=True):
     limits: Callable[[], TurnLimits]
     backend: Callable[[], Awaitable[Backend]]
     backends: OtherBackends
-    offer: Callable[[Iterable[AnyTool], ModelInfo], list[messages.ToolSpec]]
+    offer: Callable[[Iterable[tool.AnyTool], ModelInfo], list[messages.ToolSpec]]
     slots: asyncio.Semaphore
     client_tools: Collection[str] = ()
     numbers: "count[int]" = field(default_factory=lambda: count(1))
 
 
-class RunTask(Tool[TaskArguments]):
+class RunTask(tool.Tool[TaskArguments]):
     """Runs a prompt in a new session; calls of one answer run at the same time.
 
     The session of the same model begins like the conversation, with the same system message and the
@@ -81,7 +73,7 @@ class RunTask(Tool[TaskArguments]):
     """
 
     name = TASK
-    traits = Traits("think", connects_in_plan=True)  # the sub-agent has the same rules
+    traits = tool.Traits("think", connects_in_plan=True)  # the sub-agent has the same rules
     arguments = TaskArguments
     calls_models = True
     parallel = True
@@ -108,7 +100,7 @@ class RunTask(Tool[TaskArguments]):
             spec.parameters["properties"].pop("model")
         return spec
 
-    def accesses(self, arguments: TaskArguments, context: ToolContext) -> list[Access]:
+    def accesses(self, arguments: TaskArguments, context: tool.ToolContext) -> list[Access]:
         """The address of another model, which sees what the task says; raises ToolError."""
         if not arguments.model:
             return []
@@ -117,14 +109,14 @@ class RunTask(Tool[TaskArguments]):
             raise errors.ToolError(f"there is no provider {arguments.model!r} for tasks: {known}")
         return model_access(self._address, arguments.model)
 
-    def preview(self, arguments: TaskArguments, context: ToolContext) -> str:
+    def preview(self, arguments: TaskArguments, context: tool.ToolContext) -> str:
         return arguments.prompt
 
-    def deadline(self, arguments: TaskArguments, context: ToolContext) -> float | None:
+    def deadline(self, arguments: TaskArguments, context: tool.ToolContext) -> float | None:
         """None, because its calls and its requests have their own deadlines."""
         return None
 
-    async def run(self, arguments: TaskArguments, context: ToolContext) -> ToolResult:
+    async def run(self, arguments: TaskArguments, context: tool.ToolContext) -> tool.ToolResult:
         if context.runner is None:
             raise errors.ToolError(f"{TASK} works in a conversation only")
         tasks = self._tasks()
@@ -139,8 +131,8 @@ class RunTask(Tool[TaskArguments]):
 
 
 async def _report(
-    tasks: Tasks, arguments: TaskArguments, runner: CallRunner, progress: Progress
-) -> ToolResult:
+    tasks: Tasks, arguments: TaskArguments, runner: tool.CallRunner, progress: Progress
+) -> tool.ToolResult:
     """Let a model do the task in a session of its own."""
     session = _session(tasks.session(), progress.label)
     try:
@@ -185,9 +177,9 @@ class _OwnTools(LastRoundExecutor, frozen=True):
         call: messages.ToolCall,
         output_bytes: int | None = None,
         on_event: events.EventCallback = events.ignore_events,
-    ) -> ToolResult:
+    ) -> tool.ToolResult:
         """The call's result, or an error for a tool that only the conversation may use."""
-        is_known = any(tool.name == call.name for tool in self.runner.tools)
+        is_known = any(offered.name == call.name for offered in self.runner.tools)
         if not is_known or call.name in self.client_tools:
-            return ToolResult(f"Error: a sub-agent has no tool {call.name}", ok=False)
+            return tool.ToolResult(f"Error: a sub-agent has no tool {call.name}", ok=False)
         return await LastRoundExecutor.run(self, call, output_bytes, on_event)

@@ -312,27 +312,21 @@ def _check_room(directory: Path, needed: int) -> None:
 @contextmanager
 def _hub_errors(repo: str) -> Generator[None]:
     """Raise ModelLoadError with advice for the errors of huggingface_hub in the block."""
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-    )
+    from huggingface_hub import errors
 
     # The base of the errors of all HTTP libraries that huggingface_hub may use.
-    network = cast(type[Exception], HfHubHTTPError.__bases__[0])
+    network = cast(type[Exception], errors.HfHubHTTPError.__bases__[0])
     try:
         yield
-    except GatedRepoError as error:
+    except errors.GatedRepoError as error:
         raise ModelLoadError(_GATED.format(repo=repo)) from error
-    except RepositoryNotFoundError as error:
+    except errors.RepositoryNotFoundError as error:
         raise ModelLoadError(
             f"The hub has no model {repo}, or it is private: check the name, or set HF_TOKEN."
         ) from error
-    except HFValidationError as error:
+    except errors.HFValidationError as error:
         raise ModelLoadError(f"{repo!r} can't be a model's name on the hub.") from error
-    except (network, LocalEntryNotFoundError, ConnectionError) as error:
+    except (network, errors.LocalEntryNotFoundError, ConnectionError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         reason = lines[0][:200]
         raise ModelLoadError(_UNREACHABLE.format(repo=repo, reason=reason)) from error

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from shepherd.agents.ask import AskArguments
-from shepherd.agents.task import TaskAtArguments
+from shepherd.agents.task import TaskArguments
 from shepherd.knowledge.skills import SkillArguments
 from shepherd.models import builtin_model
 from shepherd.tools.deferred import FindArguments
@@ -100,7 +100,7 @@ def test_a_schema_has_no_noise_and_keeps_arguments_called_like_it() -> None:
     [
         *(tool.arguments for tool in default_registry()),
         *(SearchArguments, SetArguments, KeyArguments, OptionalKeyArguments, FindArguments),
-        *(PlanArguments, PresentArguments, AskArguments, TaskAtArguments, SkillArguments),
+        *(PlanArguments, PresentArguments, AskArguments, TaskArguments, SkillArguments),
     ],
 )
 def test_the_text_that_models_were_trained_on_stays(kind: type[BaseModel]) -> None:

@@ -52,13 +52,6 @@ def finish(reason: str, message: str, *, calls: bool) -> stream.Stop:
     return stream.Stop(FinishReason.STOP, _with_message(note, message))
 
 
-def blocked_prompt(reason: str, message: str) -> stream.Stop:
-    """The stop of an answer that was refused before it began."""
-    why = _FILTERED.get(reason, reason)
-    note = _with_message(f"Gemini refused to answer: {why}", message)
-    return stream.Stop(FinishReason.STOP, note)
-
-
 def _with_message(note: str, message: str) -> str:
     return f"{note} ({message})" if message else note
 
@@ -119,7 +112,9 @@ class GeminiDecoder(stream.Decoder):
             message = as_text(candidate.get("finishMessage"))
             stop = finish(reason, message, calls=self._call_count > 0)
         elif blocked := as_text(feedback.get("blockReason")):
-            stop = blocked_prompt(blocked, as_text(feedback.get("blockReasonMessage")))
+            note = f"Gemini refused to answer: {_FILTERED.get(blocked, blocked)}"
+            note = _with_message(note, as_text(feedback.get("blockReasonMessage")))
+            stop = stream.Stop(FinishReason.STOP, note)
         else:
             return
         self.complete = True

@@ -105,16 +105,6 @@ def _template(text: str) -> str:
     return "" if family == GENERIC.family else family
 
 
-def progress(step: JsonObject) -> PullProgress:
-    """One line of a pull."""
-    return PullProgress(
-        as_text(step.get("status")),
-        as_text(step.get("digest")),
-        as_count(step.get("completed")) or 0,
-        as_count(step.get("total")) or 0,
-    )
-
-
 _QUICK = httpx.Timeout(30, connect=5)
 _PATIENT = httpx.Timeout(30, connect=5, read=None)  # the server is silent while it checks a sum
 
@@ -164,7 +154,12 @@ class OllamaManager(Struct, frozen=True):
                     raise _failed_pull(model, as_text(step["error"]))
                 if step:
                     is_complete = is_complete or step.get("status") == "success"
-                    yield progress(step)
+                    yield PullProgress(
+                        as_text(step.get("status")),
+                        as_text(step.get("digest")),
+                        as_count(step.get("completed")) or 0,
+                        as_count(step.get("total")) or 0,
+                    )
         if not is_complete:
             message = f"The pull of {model} was broken off; pull again, it goes on where it stopped"
             raise UnreachableError(message)
