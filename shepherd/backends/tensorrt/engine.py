@@ -36,11 +36,6 @@ class EngineSettings(Struct, frozen=True):
     guided_decoding: str = ""
     trust_remote_code: bool = False
 
-    @property
-    def gpus(self) -> int:
-        """The number of GPUs."""
-        return self.tensor_parallel * self.pipeline_parallel
-
 
 class TokenRequest(Struct, frozen=True):
     """Tokens to continue.
@@ -262,11 +257,12 @@ def check_machine(settings: EngineSettings) -> None:
             "TensorRT-LLM is not installed here: `pip install tensorrt-llm` (Linux with an NVIDIA "
             "GPU), or start `trtllm-serve` elsewhere and give the provider its --base-url."
         )
+    needed = settings.tensor_parallel * settings.pipeline_parallel
     gpus = int(_import("torch").cuda.device_count())
-    if gpus < settings.gpus:
+    if gpus < needed:
         there = "no NVIDIA GPU" if gpus == 0 else f"only {gpus} NVIDIA GPU{'s' * (gpus > 1)}"
         raise ModelLoadError(
-            f"TensorRT-LLM needs {settings.gpus} GPU{'s' * (settings.gpus > 1)} for this provider "
+            f"TensorRT-LLM needs {needed} GPU{'s' * (needed > 1)} for this provider "
             f"and finds {there}; check `nvidia-smi`, tensor-parallel and pipeline-parallel, or "
             "give the provider a --base-url of `trtllm-serve`."
         )

@@ -49,14 +49,14 @@ def test_the_pace_of_prompts_is_that_of_the_device(opened: Open, token: float) -
     device = Device(batch=0.0, token=token)
     engine = opened(device)
     engine.answer(prompt(2_000), 1)
-    assert engine.scheduler.prompt_speed == pytest.approx(1 / token, rel=NEAR)
+    assert engine.scheduler.pace.speed == pytest.approx(1 / token, rel=NEAR)
 
 
 def test_without_waiting_the_pace_would_be_that_of_the_calls(opened: Open) -> None:
     device = Device(batch=0.0, token=2e-3)
     engine = opened(device, is_known=False)
     engine.answer(prompt(2_000), 1)
-    assert engine.scheduler.prompt_speed > 10 / device.token
+    assert engine.scheduler.pace.speed > 10 / device.token
 
 
 @pytest.mark.parametrize("token", [2e-3, 1e-5])

@@ -72,11 +72,14 @@ class StateFolder:
         future = time() + CLOCK_SECONDS
         with os.scandir(self.path) as entries:
             for entry in entries:
-                if entry.name.endswith(SUFFIX):
-                    status = _status(entry)
-                    if status is not None:
-                        used = status.st_mtime if status.st_mtime < future else 0.0
-                        files.append(StateFile(Path(entry.path), status.st_size, used))
+                if not entry.name.endswith(SUFFIX):
+                    continue
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:  # another process has removed it
+                    continue
+                used = status.st_mtime if status.st_mtime < future else 0.0
+                files.append(StateFile(Path(entry.path), status.st_size, used))
         return sorted(files, key=lambda file: file.used)
 
     def touch(self, path: Path, used: float) -> None:
@@ -169,14 +172,6 @@ def _wait_for(handle: int) -> bool:
             sleep(0.02)
         else:
             return True
-
-
-def _status(entry: "os.DirEntry[str]") -> os.stat_result | None:
-    """The status of a file; None if another process has removed it."""
-    try:
-        return entry.stat(follow_symlinks=False)
-    except FileNotFoundError:
-        return None
 
 
 class DamagedFileError(Exception):

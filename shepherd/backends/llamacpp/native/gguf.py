@@ -95,7 +95,7 @@ def _check_one(path: Path) -> GgufHeader:
         raise ModelLoadError(f"There is no model file {path}.") from None
     except OSError as error:
         raise ModelLoadError(f"{path} can't be read: {error.strerror}.") from error
-    except (struct.error, ValueError) as error:
+    except (struct.error, ValueError, KeyError) as error:
         raise ModelLoadError(
             f"{path} is damaged or cut off: its header can't be read. Download it again."
         ) from error
@@ -118,7 +118,10 @@ class _Reader:
         """That of the last array which was skipped."""
 
     def header(self) -> GgufHeader:
-        """Read the whole header; raises struct.error or ValueError if it is damaged."""
+        """Read the whole header.
+
+        Raises struct.error or ValueError if it is damaged, and KeyError for an unknown type.
+        """
         version = self._scalar("I")
         if version not in _VERSIONS:
             # A file for a machine with the other order of bytes.
@@ -169,7 +172,7 @@ class _Reader:
             return self._string()
         if kind == _ARRAY:
             return self._array()
-        return self._scalar(_code(kind))
+        return self._scalar(_SCALARS[kind])
 
     def _array(self) -> list[int] | None:
         """A short array of whole numbers, as of one for each layer; others are skipped."""
@@ -181,10 +184,10 @@ class _Reader:
         elif kind == _ARRAY:
             for _ in range(count):
                 self._array()
-        elif count <= _MAX_LAYERS and _code(kind) not in "fd":
-            return [int(self._scalar(_code(kind))) for _ in range(count)]
+        elif count <= _MAX_LAYERS and _SCALARS[kind] not in "fd":
+            return [int(self._scalar(_SCALARS[kind])) for _ in range(count)]
         else:
-            self._at += count * struct.calcsize(self._order + _code(kind))
+            self._at += count * struct.calcsize(self._order + _SCALARS[kind])
         if self._at > len(self._data):
             raise ValueError("an array beyond the end")
         self._array_length = count
@@ -201,13 +204,6 @@ class _Reader:
         offset: int = self._scalar("Q")
         weights[name] = elements // elements_per_block * block_bytes
         return offset + weights[name]
-
-
-def _code(kind: int) -> str:
-    """The code of `struct` for a type of value; raises ValueError for an unknown one."""
-    if kind not in _SCALARS:
-        raise ValueError(f"a value of type {kind}")
-    return _SCALARS[kind]
 
 
 class ModelSummary(Struct, frozen=True):

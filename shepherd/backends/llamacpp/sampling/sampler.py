@@ -217,18 +217,14 @@ class SamplerChain:
         """Advance the grammar and the detector of calls by an accepted token."""
         guard, detector = self._guard, self._detector
         if guard is not None and not self._vocab.is_eog(token):
-            self._advance(guard, token)
+            try:
+                guard.accept(token)
+            except InvalidRequestError:  # it is too slow, and needed only for the whole answer
+                if detector is None:
+                    raise
+                self._guard = None
         if detector is not None:
             self._look_for_calls(detector, token)
-
-    def _advance(self, guard: GrammarGuard, token: int) -> None:
-        """Advance the grammar; a grammar that is too slow is dropped in a free answer."""
-        try:
-            guard.accept(token)
-        except InvalidRequestError:
-            if self._detector is None:
-                raise
-            self._guard = None
 
     def _look_for_calls(self, detector: CallDetector, token: int) -> None:
         """Begin the grammar of a call at its marker, and drop it at the call's end."""

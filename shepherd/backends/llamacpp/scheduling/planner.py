@@ -230,7 +230,7 @@ class Planner:
         room = self._context.batch_size - len(jobs)  # behind the last token of each job
         if self._speculator is None or room <= 0:
             return []
-        drafts = self._speculator.drafts(jobs, room, self._context.size)
+        drafts = self._speculator.choose_drafts(jobs, room, self._context.size)
         return self.next_parts(jobs, drafts) if drafts else []
 
     def spans(self, parts: Sequence[Part]) -> list[Span]:

@@ -59,19 +59,14 @@ class Scheduler:
         self._became_ready = False
         self._is_quiet: Callable[[], bool] = _never
         """Whether no command waits for the end of the step."""
-        self._pace = PrefillPace(context.batch_size, context.limits)
-        self._planner = Planner(context, pool, self._pace, speculator)
-        self._timer = BatchTimer(context.stopwatch, self._pace, self._planner.note)
+        self.pace = PrefillPace(context.batch_size, context.limits)
+        self._planner = Planner(context, pool, self.pace, speculator)
+        self._timer = BatchTimer(context.stopwatch, self.pace, self._planner.note)
         earlier = None if speculator is None else speculator.earlier
         self._answers = Answers(vocab, context.size, post, jumps_ahead=jumps_ahead, earlier=earlier)
         # All jobs, from their admission to their end; a job is submitted there.
-        self.queue = JobQueue(pool, post, self._timer, self._answers, self._pace)
+        self.queue = JobQueue(pool, post, self._timer, self._answers, self.pace)
         self._loop = DecodeLoop(context, pool, self._planner, self._timer, self._answers)
-
-    @property
-    def prompt_speed(self) -> float:
-        """The measured speed of prompts in tokens per second; 0 before any measurement."""
-        return self._pace.speed
 
     def start(self, job: Job, max_tokens: int) -> None:
         """Start to generate, as soon as the prompt is in memory; `max_tokens` 0 is no limit."""

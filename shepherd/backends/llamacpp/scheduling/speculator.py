@@ -10,19 +10,7 @@ from shepherd.backends.llamacpp.native.gguf import check_model_file, locate_mode
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
 from shepherd.backends.llamacpp.native.vocab import Vocab
-from shepherd.backends.llamacpp.scheduling import draft_model
-from shepherd.backends.llamacpp.scheduling.drafts import (
-    MAX_DRAFT,
-    PRIORS,
-    AcceptanceRate,
-    BatchCosts,
-    Draft,
-    Drafting,
-    DraftKind,
-    EarlierAnswers,
-    EscapedPrompt,
-    StepBudget,
-)
+from shepherd.backends.llamacpp.scheduling import draft_model, drafts
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.catalog.model_files import parts_of
 from shepherd.config.llamacpp import LlamaCppSection
@@ -46,22 +34,24 @@ class Speculator:
 
         `exact` says that results do not depend on a batch's other tokens.
         """
-        self.earlier = EarlierAnswers() if lookup else None
+        self.earlier = drafts.EarlierAnswers() if lookup else None
         """The answers that drafts come from; None if only a model drafts."""
         self._vocab = vocab
         self._lookup = lookup
         self._model = model
         self._always = always
         self._exact = exact
-        self._costs = BatchCosts(limits.token_share)
-        self._rates = {kind: AcceptanceRate(prior) for kind, prior in PRIORS.items()}
+        self._costs = drafts.BatchCosts(limits.token_share)
+        self._rates = {kind: drafts.AcceptanceRate(prior) for kind, prior in drafts.PRIORS.items()}
 
-    def drafts(self, jobs: Sequence[Job], room: int, context_size: int) -> dict[Job, Draft]:
+    def choose_drafts(
+        self, jobs: Sequence[Job], room: int, context_size: int
+    ) -> dict[Job, drafts.Draft]:
         """Drafts for jobs that decode one token each; all drafts have at most `room` tokens."""
-        budget = StepBudget(self._costs, len(jobs))
-        chosen: dict[Job, Draft] = {}
+        budget = drafts.StepBudget(self._costs, len(jobs))
+        chosen: dict[Job, drafts.Draft] = {}
         for job in jobs:
-            max_tokens = min(MAX_DRAFT, room, _remaining(job, context_size))
+            max_tokens = min(drafts.MAX_DRAFT, room, _remaining(job, context_size))
             draft = self._from_conversation(job, max_tokens, budget)
             if draft is not None:
                 chosen[job] = draft
@@ -75,7 +65,7 @@ class Speculator:
         """Learn from a batch without prompts; `prompt_speed` is in tokens per second."""
         self._costs.note(tokens, seconds, prompt_speed)
 
-    def note_draft(self, job: Job, draft: Draft, accepted: int) -> None:
+    def note_draft(self, job: Job, draft: drafts.Draft, accepted: int) -> None:
         """Learn from a draft whose first `accepted` tokens were right."""
         self._drafting(job).rates[draft.kind].note(accepted, len(draft.tokens))
 
@@ -89,13 +79,15 @@ class Speculator:
         if self._model is not None:
             self._model.close()
 
-    def _drafting(self, job: Job) -> Drafting:
+    def _drafting(self, job: Job) -> drafts.Drafting:
         """What is known of a job's drafts, made at its first one."""
         if job.drafting is None:
-            job.drafting = Drafting(self._rates, lookup=self._lookup)
+            job.drafting = drafts.Drafting(self._rates, lookup=self._lookup)
         return job.drafting
 
-    def _from_conversation(self, job: Job, max_tokens: int, budget: StepBudget) -> Draft | None:
+    def _from_conversation(
+        self, job: Job, max_tokens: int, budget: drafts.StepBudget
+    ) -> drafts.Draft | None:
         """A draft without a model, if it pays; one that does not pay is compared later."""
         drafting = self._drafting(job)
         draft = self._look_up(job, drafting)
@@ -109,26 +101,26 @@ class Speculator:
             drafting.note_unused(draft, len(job.tokens))
             return None
         budget.add(rate, length)
-        return Draft(tokens[:length], draft.kind)
+        return drafts.Draft(tokens[:length], draft.kind)
 
-    def _look_up(self, job: Job, drafting: Drafting) -> Draft | None:
+    def _look_up(self, job: Job, drafting: drafts.Drafting) -> drafts.Draft | None:
         """A draft from a long match in the conversation, else from the better of two others."""
-        draft = drafting.look_up(job.tokens, MAX_DRAFT)
-        if self.earlier is None or (draft is not None and draft.kind is DraftKind.LONG):
+        draft = drafting.look_up(job.tokens, drafts.MAX_DRAFT)
+        if self.earlier is None or (draft is not None and draft.kind is drafts.DraftKind.LONG):
             return draft
         if job.escaped_prompt is None:
-            job.escaped_prompt = EscapedPrompt(self._vocab, job.tokens[: job.prompt_length])
-        escaped = job.escaped_prompt.look_up(job.tokens, MAX_DRAFT, DraftKind.LONG)
+            job.escaped_prompt = drafts.EscapedPrompt(self._vocab, job.tokens[: job.prompt_length])
+        escaped = job.escaped_prompt.look_up(job.tokens, drafts.MAX_DRAFT, drafts.DraftKind.LONG)
         if escaped is not None:
             return escaped
-        earlier: Draft | None = None
+        earlier: drafts.Draft | None = None
         # llama.cpp rounds by the size of a batch, so that a draft from other requests could change
         # nearly equal choices, and so the text.
         if self._exact or not job.repeatable:
-            earlier = self.earlier.look_up(job.tokens, MAX_DRAFT)
+            earlier = self.earlier.look_up(job.tokens, drafts.MAX_DRAFT)
         # Before the answer has a backslash, this would only search for one again.
         if draft is None and job.escaped_prompt.is_open:
-            draft = job.escaped_prompt.look_up(job.tokens, MAX_DRAFT, DraftKind.SHORT)
+            draft = job.escaped_prompt.look_up(job.tokens, drafts.MAX_DRAFT, drafts.DraftKind.SHORT)
         candidates = [candidate for candidate in (earlier, draft) if candidate is not None]
         return max(candidates, key=lambda draft: drafting.rates[draft.kind].value, default=None)
 
@@ -138,13 +130,13 @@ class Speculator:
         jobs: list[Job],
         room: int,
         context_size: int,
-        budget: StepBudget,
-    ) -> dict[Job, Draft]:
+        budget: drafts.StepBudget,
+    ) -> dict[Job, drafts.Draft]:
         """Drafts of the small model for these jobs, all decoded together."""
         requests: dict[Job, draft_model.DraftRequest] = {}
         for job in jobs:
-            rate = self._drafting(job).rates[DraftKind.MODEL]
-            max_tokens = min(MAX_DRAFT, room, _remaining(job, context_size))
+            rate = self._drafting(job).rates[drafts.DraftKind.MODEL]
+            max_tokens = min(drafts.MAX_DRAFT, room, _remaining(job, context_size))
             length = self._length(budget, rate, max_tokens, model.seconds_per_token)
             # Placeholders of images are no tokens, so that the draft model can't read them.
             if length > 0 and job.sequence is not None and not job.images:
@@ -155,13 +147,19 @@ class Speculator:
                 rate.forget()  # so that a model that was wrong for a while is asked again
         drafted = model.draft(list(requests.values())) if requests else []
         ended = (self._up_to_end(tokens) for tokens in drafted)
-        kind = DraftKind.MODEL
+        kind = drafts.DraftKind.MODEL
         return {
-            job: Draft(tokens, kind) for job, tokens in zip(requests, ended, strict=True) if tokens
+            job: drafts.Draft(tokens, kind)
+            for job, tokens in zip(requests, ended, strict=True)
+            if tokens
         }
 
     def _length(
-        self, budget: StepBudget, rate: AcceptanceRate, max_tokens: int, each: float = 0.0
+        self,
+        budget: drafts.StepBudget,
+        rate: drafts.AcceptanceRate,
+        max_tokens: int,
+        each: float = 0.0,
     ) -> int:
         """The tokens to draft, 0 for none; `each` is what drafting one takes, in seconds."""
         return max_tokens if self._always else budget.best_length(rate, max_tokens, each)

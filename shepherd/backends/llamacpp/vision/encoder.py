@@ -14,16 +14,7 @@ from msgspec import Struct, field
 from shepherd.backends.inprocess.threads import TextThread
 from shepherd.backends.llamacpp.cache.prefixes import placeholders
 from shepherd.backends.llamacpp.native.model import NativeModel
-from shepherd.backends.llamacpp.vision.parts import (
-    NO_IMAGE,
-    Embeddings,
-    ImageRun,
-    ImageTokens,
-    NativeProjector,
-    PicturePart,
-    PromptImages,
-    TextPart,
-)
+from shepherd.backends.llamacpp.vision import parts
 from shepherd.errors import BackendError, ImageError
 from shepherd.images import Image
 
@@ -45,7 +36,7 @@ class _Request(Struct, eq=False):
     A question of `still_needed` is whether the job still goes on.
     """
 
-    future: "Future[Embeddings]" = field(default_factory=Future[Embeddings])
+    future: "Future[parts.Embeddings]" = field(default_factory=Future[parts.Embeddings])
     still_needed: list[Callable[[], bool]] = field(default_factory=list[Callable[[], bool]])
 
 
@@ -73,15 +64,15 @@ class ImageEncoder:
         self._wake = wake
         self._thread = TextThread("llama.cpp images")
         self._lock = Lock()
-        self._known: OrderedDict[bytes, ImageTokens] = OrderedDict()
-        self._embeddings: OrderedDict[bytes, Embeddings] = OrderedDict()
+        self._known: OrderedDict[bytes, parts.ImageTokens] = OrderedDict()
+        self._embeddings: OrderedDict[bytes, parts.Embeddings] = OrderedDict()
         self._requests: dict[bytes, _Request] = {}
-        self._native: NativeProjector | None = None
+        self._native: parts.NativeProjector | None = None
         self._closing = False
         self.encoded = 0
         """The number of images that were encoded."""
 
-    async def prepare(self, image: Image) -> ImageTokens:
+    async def prepare(self, image: Image) -> parts.ImageTokens:
         """The tokens of an image; raises ImageError if it can't be read, or ModelLoadError."""
         if len(image.data) > _MAX_HASHED:
             key = await asyncio.to_thread(self._key, image)
@@ -93,26 +84,26 @@ class ImageEncoder:
 
     async def prepare_all(
         self, images: Mapping[str, Image], earlier: Sequence[Image]
-    ) -> PromptImages:
+    ) -> parts.PromptImages:
         """The images with their tokens, by the same names.
 
         Raises ImageError if an image can't be read, unless it is an `earlier` one, which another
         model may have seen: that one becomes text.
         """
-        prepared: dict[str, tuple[Image, ImageTokens]] = {}
+        prepared: dict[str, tuple[Image, parts.ImageTokens]] = {}
         for name, image in images.items():
             try:
                 prepared[name] = image, await self.prepare(image)
             except ImageError:
                 if not any(image is other for other in earlier):
                     raise
-                text = tuple(self._model.vocab.tokenize(NO_IMAGE))
-                prepared[name] = image, ImageTokens(b"", text, ())  # no key, because no part
+                text = tuple(self._model.vocab.tokenize(parts.NO_IMAGE))
+                prepared[name] = image, parts.ImageTokens(b"", text, ())  # no key, because no part
         return prepared
 
     def encode(
         self, key: bytes, image: Image, still_needed: Callable[[], bool]
-    ) -> "Future[Embeddings]":
+    ) -> "Future[parts.Embeddings]":
         """The embeddings of an image's parts, once they are there.
 
         An image is not encoded if `still_needed` of all its requests is false when its turn comes.
@@ -121,7 +112,7 @@ class ImageEncoder:
             kept = self._embeddings.get(key)
             if kept is not None:
                 self._embeddings.move_to_end(key)  # the least recently used ones are dropped first
-                done: Future[Embeddings] = Future()
+                done: Future[parts.Embeddings] = Future()
                 done.set_result(kept)
                 return done
             is_new = key not in self._requests
@@ -131,7 +122,7 @@ class ImageEncoder:
             request.future.set_exception(BackendError("The model was closed."))
         return request.future
 
-    def request(self, runs: Iterable[ImageRun], still_needed: Callable[[], bool]) -> None:
+    def request(self, runs: Iterable[parts.ImageRun], still_needed: Callable[[], bool]) -> None:
         """Request the embeddings of these parts of images, unless that was done."""
         for run in runs:
             if run.encoding is None:
@@ -149,22 +140,22 @@ class ImageEncoder:
         """Equal for images of equal bytes: they have the same tokens with the same projector."""
         return sha256(self._setup.digest + image.data).digest()
 
-    def _loaded(self) -> NativeProjector:
+    def _loaded(self) -> parts.NativeProjector:
         """The projector, which is loaded at the first image; on the encoder's thread."""
         if self._native is None:
             setup = self._setup
-            self._native = NativeProjector(
+            self._native = parts.NativeProjector(
                 setup.path, self._model, threads=setup.threads, use_gpu=setup.use_gpu
             )
         return self._native
 
-    def _prepare(self, key: bytes, image: Image) -> ImageTokens:
+    def _prepare(self, key: bytes, image: Image) -> parts.ImageTokens:
         """Divide an image into its parts; on the encoder's thread."""
         native = self._loaded()
         tokens: list[int] = []
-        pictures: list[PicturePart] = []
+        pictures: list[parts.PicturePart] = []
         for part in native.parts(image):
-            if isinstance(part, TextPart):
+            if isinstance(part, parts.TextPart):
                 tokens += part.tokens
                 continue
             self._check_size(part, image)
@@ -172,14 +163,14 @@ class ImageEncoder:
             part_key = key + len(pictures).to_bytes(4, "little")
             tokens += placeholders(part_key, part.count, part.advance)
             pictures.append(part)
-        prepared = ImageTokens(key, tuple(tokens), tuple(pictures))
+        prepared = parts.ImageTokens(key, tuple(tokens), tuple(pictures))
         with self._lock:
             self._known[key] = prepared
             if len(self._known) > MAX_KNOWN_IMAGES:
                 self._known.popitem(last=False)
         return prepared
 
-    def _check_size(self, part: PicturePart, image: Image) -> None:
+    def _check_size(self, part: parts.PicturePart, image: Image) -> None:
         """Raise ImageError for a part whose tokens attend to each other and don't fit a batch."""
         limit = self._setup.ubatch
         if not part.causal and part.count > limit:
@@ -202,7 +193,7 @@ class ImageEncoder:
         self._finish(key, image, request.future)
         self._wake()
 
-    def _finish(self, key: bytes, image: Image, future: "Future[Embeddings]") -> None:
+    def _finish(self, key: bytes, image: Image, future: "Future[parts.Embeddings]") -> None:
         """Make the embeddings and give them to the requests that wait."""
         try:
             embeddings = self._loaded().embeddings(image)
@@ -222,7 +213,7 @@ class ImageEncoder:
 
     def _kept_bytes(self) -> int:
         """The size of all embeddings that are kept."""
-        kept = (part for parts in self._embeddings.values() for part in parts)
+        kept = (part for embeddings in self._embeddings.values() for part in embeddings)
         return sum(len(part) * part.itemsize for part in kept)
 
 
