@@ -191,8 +191,7 @@ def _wants_array(request: Request) -> bool:
 def _prompt(body: requests.CountRequest) -> requests.GenerateRequest:
     """The prompt in the fields of a request to count, which were checked with it."""
     if body.contents is None:
-        message = "contents is missing"
-        raise ApiError(400, message, "missing_required_parameter", "contents")
+        raise ApiError(400, "contents is missing", "missing_required_parameter", "contents")
     return requests.GenerateRequest.model_construct(
         contents=body.contents, system_instruction=body.system_instruction, tools=body.tools
     )

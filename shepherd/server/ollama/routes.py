@@ -102,8 +102,7 @@ def models_router(context: ServerContext) -> APIRouter:
         await context.models.refresh()
         model = await find_model(requests.plain_name(body.model, context.models), context.models)
         if model is None:
-            message = f"model '{body.model}' not found"
-            raise ApiError(404, message, "model_not_found", "model")
+            raise ApiError(404, f"model '{body.model}' not found", "model_not_found", "model")
         return JsonResponse(_model_details(model.info, context.started))
 
     @router.get("/version")

@@ -51,6 +51,7 @@ class OpenMessage:
             "role": "assistant",
             "content": [],
         }
+        # by which events name the part; its text in pieces, and the tokens of all of them
         self._place = {"item_id": self.item["id"], "output_index": index, "content_index": 0}
         self._text: list[str] = []
         self._logprobs: list[messages.JsonObject] = []
@@ -89,7 +90,7 @@ class OpenReasoning:
     def __init__(self, index: int, view: ReasoningView | None, seal: Seal) -> None:
         self.item = _empty_reasoning()
         self._names, self._seal = view, seal
-        field = view.field if view else ""
+        field = view.field if view else ""  # without a view, no event names a place
         self._place = {"item_id": self.item["id"], "output_index": index, f"{field}_index": 0}
         self._text: list[str] = []
 

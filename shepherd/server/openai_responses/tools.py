@@ -115,8 +115,7 @@ def _parsed(value: JsonObject, param: str) -> FunctionTool | TypedCustomTool | N
     """The tool in the JSON at `param`; None for one of a type that only OpenAI runs."""
     kind: Any = value.get("type")
     if not isinstance(kind, str):
-        message = f"{param}.type must be a string"
-        raise ApiError(400, message, "invalid_value", f"{param}.type")
+        raise ApiError(400, f"{param}.type must be a string", "invalid_value", f"{param}.type")
     model = _MODELS.get(kind)
     if model is None:
         return None
