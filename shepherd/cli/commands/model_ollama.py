@@ -57,6 +57,8 @@ class OllamaModels:
     def info(self, model: str) -> None:
         """The server's description of a model."""
         result = self._call(lambda manager: manager.show(model))
+        # Ollama aligns the values with blanks
+        settings = (" ".join(line.split()) for line in result.parameters.splitlines())
         show_rows(
             {
                 "model": result.name,
@@ -67,11 +69,7 @@ class OllamaModels:
                 "context": self._context(result),
                 "template": result.template,
                 "can": ", ".join(result.capabilities),
-                "settings": "; ".join(
-                    " ".join(line.split())
-                    for line in result.parameters.splitlines()
-                    if line.strip()
-                ),
+                "settings": "; ".join(filter(None, settings)),
             }
         )
 

@@ -57,8 +57,7 @@ async def run_connected(config: Config, cwd: Path, request: Launch) -> int:
     key = request.api_key or os.environ.get(KEY_VARIABLE, "")
     if key == secrets.STDIN:
         key = secrets.read_key("Key: ")
-    address = request.connect
-    url = address if "://" in address else f"http://{address}"
+    url = request.connect if "://" in request.connect else f"http://{request.connect}"
     async with SharedSessionClient(url, key) as client:
         if request.prompt is None and sys.stdin.isatty():
             return await _terminal(client, config, cwd)

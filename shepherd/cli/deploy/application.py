@@ -61,8 +61,8 @@ class Router:
     ) -> None:
         config = replica.read_settings(read_arguments(arguments))
         shapes = ErrorShapes(OPENAI.errors, APIS)
-        replicas = _RayReplicas(engines)
-        self._ingress = Ingress(replicas, shapes, config.server.max_body_bytes, addresses)
+        limit = config.server.max_body_bytes
+        self._ingress = Ingress(_RayReplicas(engines), shapes, limit, addresses)
 
     async def __call__(self, request: Request) -> Response:
         """Ray's entry for HTTP."""
@@ -148,6 +148,7 @@ def build_application(arguments: DeployArguments, addresses: Sequence[str] = ())
 def engine_options(arguments: DeployArguments) -> dict[str, Any]:
     """Ray's options of the replicas: their number, their resources, their health, their router."""
     replicas = arguments.replica_range
+    balance = {"factor": arguments.busy_factor, "slack": arguments.busy_slack}
     options: dict[str, Any] = {
         "logging_config": _LOGGING,
         "max_ongoing_requests": arguments.max_requests,
@@ -157,10 +158,7 @@ def engine_options(arguments: DeployArguments) -> dict[str, Any]:
         "graceful_shutdown_timeout_s": arguments.drain_seconds,
         "request_router_config": {
             "request_router_class": ROUTER_CLASS,
-            "request_router_kwargs": {
-                "factor": arguments.busy_factor,
-                "slack": arguments.busy_slack,
-            },
+            "request_router_kwargs": balance,
         },
     }
     if replicas.scales:

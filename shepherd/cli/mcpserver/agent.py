@@ -79,9 +79,8 @@ class ServedAgent(Struct, eq=False):
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
             place = ".".join(map(str, problem["loc"]))
-            return ToolResult(
-                f"Error: bad arguments for {ASK}: {place}: {problem['msg']}", ok=False
-            )
+            text = f"Error: bad arguments for {ASK}: {place}: {problem['msg']}"
+            return ToolResult(text, ok=False)
         async with self._turn:  # all questions are turns of one conversation
             try:
                 return await self._turn_result(call, request, approver)

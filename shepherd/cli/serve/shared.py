@@ -113,8 +113,7 @@ def last_served(sessions: SessionStore, paths: Paths, cwd: Path) -> str:
 
 def _pointer(paths: Paths, cwd: Path) -> Path:
     """The file with the id of the session that was served last in `cwd`."""
-    digest = hashlib.sha256(os.fsencode(cwd)).hexdigest()[:32]
-    return paths.served / digest
+    return paths.served / hashlib.sha256(os.fsencode(cwd)).hexdigest()[:32]
 
 
 PATH = "/request"
