@@ -17,6 +17,7 @@ from shepherd.conversation.own_commands import ALONE
 from shepherd.conversation.shared.approvals import ClientApprover, Clock, Presence
 from shepherd.conversation.shared.requests import PromptRequest, Publisher, RequestQueue, State
 from shepherd.conversation.shared.updates import (
+    NotSaved,
     RefusalCode,
     SharedJournal,
     SharedSessionError,
@@ -99,7 +100,7 @@ class SharedSession:
         self.session.additions = self._additions
         self._journal = self.session.journal
         self.session.journal = SharedJournal(
-            self.session, self._journal, self.publisher.history_changed
+            self.session, self._journal or NotSaved(), self.publisher.history_changed
         )
         ledger = self.session.ledger
         ledger.context_size = self.backend.info.context_size

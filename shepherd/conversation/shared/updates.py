@@ -226,38 +226,35 @@ class HistoryListener(Protocol):
     ) -> None: ...
 
 
-class _NotSaved(SessionJournal):
+class NotSaved(SessionJournal):
     """The journal of a session that is not saved: a protocol's methods do nothing."""
 
 
-class SharedJournal:
-    """The journal of a shared session; `inner`, if any, saves it."""
+class SharedJournal(Struct, eq=False):
+    """The journal of a shared session; `inner` saves it."""
 
-    def __init__(
-        self, session: Session, inner: SessionJournal | None, tell: HistoryListener
-    ) -> None:
-        self._session = session
-        self._inner = inner or _NotSaved()
-        self._tell = tell
+    session: Session
+    inner: SessionJournal
+    tell: HistoryListener
 
     def message_added(self, message: Message) -> None:
-        self._inner.message_added(message)
+        self.inner.message_added(message)
         as_json = message_to_json(message.without_images())
-        data = {"index": len(self._session.messages) - 1, "message": as_json}
-        self._tell(UpdateKind.MESSAGE_ADDED, data, message)
+        data = {"index": len(self.session.messages) - 1, "message": as_json}
+        self.tell(UpdateKind.MESSAGE_ADDED, data, message)
 
     def messages_evicted(self, ranges: Sequence[range]) -> None:
-        self._inner.messages_evicted(ranges)
-        self._tell(UpdateKind.EVICTION, {"removed": [[r.start, r.stop] for r in ranges]})
+        self.inner.messages_evicted(ranges)
+        self.tell(UpdateKind.EVICTION, {"removed": [[r.start, r.stop] for r in ranges]})
 
     def cleared(self) -> None:
-        self._inner.cleared()
-        self._tell(UpdateKind.CLEARED, {})
+        self.inner.cleared()
+        self.tell(UpdateKind.CLEARED, {})
 
     def branched(self, number: int, messages: Sequence[int | None], resumed: int | None) -> None:
-        self._inner.branched(number, messages, resumed)
-        self._tell(UpdateKind.SNAPSHOT, {})  # clients read the state again
+        self.inner.branched(number, messages, resumed)
+        self.tell(UpdateKind.SNAPSHOT, {})  # clients read the state again
 
     def compacted(self, ranges: Sequence[range], summary: Message) -> None:
-        self._inner.compacted(ranges, summary)
-        self._tell(UpdateKind.SNAPSHOT, {})
+        self.inner.compacted(ranges, summary)
+        self.tell(UpdateKind.SNAPSHOT, {})
