@@ -165,7 +165,11 @@ class LlamaCppBackend(Backend):
         try:
             await self._run(prefilled, answer, max_tokens)
         finally:  # a part of an answer may be kept in the history, too
-            self._remember(prefilled, answer)
+            if not prefilled.request.raw:
+                # Its text then gives the same tokens in the history.
+                remember = self._prompts.remember_generated
+                tail, tokens = prefilled.prompt.tail, prefilled.generated
+                self._text.post(remember, tail, tokens, answer.characters)
         return answer.complete(prefilled.stats())
 
     async def count_message_tokens(self, session: Session, message: Message) -> int:
@@ -219,12 +223,6 @@ class LlamaCppBackend(Backend):
             answer.take(await prefilled.updates())
         if answer.cancelled:
             prefilled.cancel()
-
-    def _remember(self, prefilled: LlamaPrefilled, answer: Answer) -> None:
-        """Remember the answer's tokens, so that its text gives the same tokens in history."""
-        tail, tokens = prefilled.prompt.tail, prefilled.generated
-        if not prefilled.request.raw:
-            self._text.post(self._prompts.remember_generated, tail, tokens, answer.characters)
 
     def _send_warnings(self, session: Session, request: Request, callback: EventCallback) -> bool:
         """Send notices and warnings; returns False if the callback cancelled."""

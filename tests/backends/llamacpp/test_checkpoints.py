@@ -48,11 +48,11 @@ def test_few_are_kept_and_never_one_behind_a_cut(lengths: list[int]) -> None:
     for length in lengths:
         kept.add(Checkpoint(length, bytearray(8)))
         assert kept.lengths[-1] == length
-        assert len(kept) <= module.MAX_CHECKPOINTS
+        assert len(kept.items) <= module.MAX_CHECKPOINTS
     middle = lengths[-1] // 2
     shared = kept.shared(middle)
     kept.cut(middle)
-    assert len(shared) == len(kept)
+    assert len(shared.items) == len(kept.items)
     assert kept.lengths == shared.lengths
     assert all(length <= middle for length in kept.lengths)
 
@@ -64,4 +64,4 @@ def test_big_ones_push_out_the_oldest_but_the_last_stays() -> None:
     assert kept.lengths == [20, 30]
     assert kept.bytes <= module.MAX_CHECKPOINT_BYTES
     kept.add(Checkpoint(40, bytearray(module.MAX_CHECKPOINT_BYTES + 1)))
-    assert len(kept) == 1
+    assert len(kept.items) == 1

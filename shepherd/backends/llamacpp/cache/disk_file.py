@@ -207,7 +207,7 @@ class SavedSequence(Struct, frozen=True, eq=False):
 
 def file_bytes(entry: StoredSequence) -> int:
     """The size of the file for an entry."""
-    return entry.bytes + _HEAD.size + len(entry.checkpoints) * _CHECKPOINT.size
+    return entry.bytes + _HEAD.size + len(entry.checkpoints.items) * _CHECKPOINT.size
 
 
 def write_entry(file: BinaryIO, fingerprint: bytes, entry: StoredSequence) -> None:

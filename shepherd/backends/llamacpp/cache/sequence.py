@@ -42,9 +42,6 @@ class Checkpoints:
         self.items: list[Checkpoint] = []
         """All of them, shortest first."""
 
-    def __len__(self) -> int:
-        return len(self.items)
-
     @property
     def bytes(self) -> int:
         """The size of all states."""

@@ -76,20 +76,16 @@ def all_devices() -> Sequence[tuple[Device, int]]:
     """All devices, each with llama.cpp's pointer; empty if the library does not export them."""
     try:
         ggml = _ggml()
-    except AttributeError:
+    except AttributeError:  # another build has none of these functions
         return []
     count: int = ggml.ggml_backend_dev_count()
     handles: list[int] = [ggml.ggml_backend_dev_get(index) for index in range(count)]
-    return [(_device(ggml, ctypes.c_void_p(handle)), handle) for handle in handles]
+    return [(describe_device(ctypes.c_void_p(handle)), handle) for handle in handles]
 
 
 def describe_device(handle: ctypes.c_void_p) -> Device:
-    """The device of a handle; AttributeError if the library does not export ggml's functions."""
-    return _device(_ggml(), handle)
-
-
-def _device(ggml: Any, handle: ctypes.c_void_p) -> Device:
-    """What ggml's library says of a device now."""
+    """What ggml's library says of a device now; AttributeError if it does not export that."""
+    ggml = _ggml()
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     ggml.ggml_backend_dev_memory(handle, ctypes.byref(free), ctypes.byref(total))
     return Device(

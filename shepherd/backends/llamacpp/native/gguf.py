@@ -278,6 +278,7 @@ def locate_model(name: str, models_dir: str | Path, cwd: Path | None = None) -> 
     """
     models = Path(models_dir).expanduser()
     path = Path(name).expanduser()
+    # A file of the current directory comes before a model of the same name.
     roots = [Path()] if path.is_absolute() else [cwd or Path.cwd(), models]
     for root in roots:
         for candidate in (root / path, root / f"{path}{SUFFIX}"):

@@ -253,7 +253,7 @@ def _parsed(text: str, models: Path) -> Adapter:
     name, colon, number = text.rpartition(":")
     try:
         scale = float(number) if colon else 1.0
-    except ValueError:
+    except ValueError:  # the colon belongs to the path
         colon, scale = "", 1.0
     if not colon:
         name = text

@@ -91,6 +91,7 @@ class Job:
     _decoder: codecs.IncrementalDecoder = field(init=False)
 
     def __post_init__(self) -> None:
+        # A job of its own is the only one of its request.
         self.request = self if self.request is None else self.request
         self.stop = StopMatcher(self.sampling.stop or ())
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")

@@ -195,6 +195,7 @@ class NativeProjector:
     def _chunks(self, image: Image) -> Generator[list[Any]]:
         """The native parts of an image, which are freed behind the block."""
         lib = self._lib
+        # The text is only the marker of an image: no special token is added, but those are parsed.
         text = lib.mtmd_input_text(self._marker, len(self._marker), False, True)
         chunks = lib.mtmd_input_chunks_init()
         try:
