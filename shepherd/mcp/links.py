@@ -86,7 +86,7 @@ class _Links:
             wire = _PipeWire(process, self._warn)
 
             def problem() -> str:
-                last_line = reveal(plain_text(process.last_words))[:200]
+                last_line = reveal(plain_text(process.log.last_line))[:200]
                 words = f"its last words: {last_line}" if last_line else ""
                 return "; ".join(filter(None, [wire.problem, words])) or "its process has ended"
 

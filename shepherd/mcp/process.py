@@ -110,27 +110,23 @@ class _Stderr(asyncio.Protocol):
 class ServerProcess:
     """A process group that speaks through pipes; the context ends it.
 
-    The process leads its group. `stdin` is the number of our end of its pipe.
+    The process leads its group. `stdin` is the number of our end of its pipe, and `log` gets what
+    it writes to stderr.
     """
 
     def __init__(self, popen: subprocess.Popen[bytes], stdin: int, log: ServerLog) -> None:
         self._popen = popen
         self._stdin = stdin
-        self._log = log
+        self.log = log
         self._reader = asyncio.StreamReader(limit=MAX_MESSAGE_BYTES)
         self._transports: list[asyncio.BaseTransport] = []
         self._writer: asyncio.StreamWriter | None = None
-
-    @property
-    def last_words(self) -> str:
-        """The last line that it wrote to stderr."""
-        return self._log.last_line
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         reading = asyncio.StreamReaderProtocol(self._reader)
         stdout, _ = await loop.connect_read_pipe(lambda: reading, self._popen.stdout)
-        stderr, _ = await loop.connect_read_pipe(lambda: _Stderr(self._log), self._popen.stderr)
+        stderr, _ = await loop.connect_read_pipe(lambda: _Stderr(self.log), self._popen.stderr)
         pipe = os.fdopen(self._stdin, "wb", 0)
         # the writer waits through this protocol while the pipe is full; it reads nothing
         flow_control = asyncio.StreamReaderProtocol(asyncio.StreamReader())

@@ -10,8 +10,6 @@ from shepherd.errors import ConfigError
 from shepherd.mcp.servers import REFERENCE, Place, Server, names_secret
 from shepherd.tools.program import usual_variables
 
-_OWN_PREFIX = "SHEPHERD_"
-
 
 class ServerSecrets:
     """Finds and keeps the secrets of servers, apart from their settings."""
@@ -107,7 +105,7 @@ class ServerSecrets:
 def is_own_key(name: str) -> bool:
     """Whether a variable holds a key of Shepherd or of its providers."""
     vendors = {variable for vendor in VENDORS for variable in vendor.variables}
-    return name in vendors or name.upper().startswith(_OWN_PREFIX)
+    return name in vendors or name.upper().startswith("SHEPHERD_")
 
 
 def _entry(server: str, name: str) -> str:

@@ -93,13 +93,11 @@ class JobCommand:
         self.environment = dict(environment)
 
 
-class SystemdTimer:
-    """A service and a timer in the user's directory of units."""
+class SystemdTimer(Struct, frozen=True):
+    """A service and a timer in `units`, the user's directory of units."""
 
+    units: Path
     name = "systemd"
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
 
     @staticmethod
     def works() -> bool:
@@ -134,7 +132,7 @@ class SystemdTimer:
         _run_checked(["systemctl", "--user", "daemon-reload"])
 
     def _path(self, job: str, kind: str) -> Path:
-        return self._directory / f"shepherd-{job}.{kind}"
+        return self.units / f"shepherd-{job}.{kind}"
 
     def _delete(self, job: str) -> None:
         for kind in ("timer", "service"):

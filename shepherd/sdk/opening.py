@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeAlias, TypedDict, Unpack, cast
 
+from msgspec import Struct
+
 from shepherd.config.load import load_config
 from shepherd.config.provider import make_provider
 from shepherd.config.provider_book import Ephemeral, ProviderBook
@@ -36,17 +38,16 @@ NO_CALLBACK = "denied: this call needs approval, and the program has no approve 
 DENIED = "denied by the approve callback"
 
 
-class CallbackApprover:
+class CallbackApprover(Struct, frozen=True):
     """Asks a callback; anything but a clear yes denies the call, and so does a missing callback."""
 
-    def __init__(self, callback: ApprovalCallback | None) -> None:
-        self._callback = callback
+    callback: ApprovalCallback | None
 
     async def ask(self, request: ApprovalRequest) -> Approval:
         """The callback's answer; an exception of the callback denies the call."""
-        if self._callback is None:
+        if self.callback is None:
             return Approval(Choice.DENY, reason=NO_CALLBACK)
-        answer = self._callback(request)
+        answer = self.callback(request)
         return _approval(await answer if inspect.isawaitable(answer) else answer, request)
 
 

@@ -95,7 +95,7 @@ def _cut(node: Any, lost: set[str]) -> JsonObject:
         if key in _KEPT:
             result[key] = value
         elif name in _PARTS:
-            result[name] = _PARTS[name](value, lost)
+            result[name] = _cut_inner(name, value, lost)
         elif key in ("enum", "const"):
             result |= _choices(as_list(value) if key == "enum" else [value], lost)
         elif key not in _SAY_NOTHING:
@@ -105,27 +105,19 @@ def _cut(node: Any, lost: set[str]) -> JsonObject:
     return result
 
 
-def _cut_named(value: Any, lost: set[str]) -> JsonObject:
-    """Schemas by the names of properties."""
-    return {name: _cut(part, lost) for name, part in as_object(value).items()}
+_PARTS = ("properties", "items", "additionalProperties", "prefixItems", "anyOf")
+"""The keywords with schemas as their values."""
 
 
-def _cut_each(value: Any, lost: set[str]) -> list[JsonObject]:
-    return [_cut(part, lost) for part in as_list(value)]
-
-
-def _cut_unless_bool(value: Any, lost: set[str]) -> JsonObject | bool:
-    """`additionalProperties` may be a boolean, other schemas may not."""
-    return value if isinstance(value, bool) else _cut(value, lost)
-
-
-_PARTS = {
-    "properties": _cut_named,
-    "items": _cut,
-    "additionalProperties": _cut_unless_bool,
-    "prefixItems": _cut_each,
-    "anyOf": _cut_each,
-}
+def _cut_inner(key: str, value: Any, lost: set[str]) -> Any:
+    """The value of one of `_PARTS`, with its schemas cut."""
+    if key == "properties":
+        return {name: _cut(part, lost) for name, part in as_object(value).items()}
+    if key in ("prefixItems", "anyOf"):
+        return [_cut(part, lost) for part in as_list(value)]
+    # `additionalProperties` may be a boolean, other schemas may not
+    is_flag = key == "additionalProperties" and isinstance(value, bool)
+    return value if is_flag else _cut(value, lost)
 
 
 def _merged(schema: JsonObject, lost: set[str]) -> JsonObject:

@@ -151,6 +151,12 @@ def test_calls_without_ids_are_told_by_their_names() -> None:
     assert answer(wild(tool_calls=fragments)).calls == [["", "one", "{}"], ["", "one", "{}"]]
 
 
+def test_arguments_that_are_neither_text_nor_an_object_give_nothing() -> None:
+    calls = {"tool_calls": [{"index": 0, "function": {"arguments": 7}}]}
+    event: JsonObject = {"choices": [{"index": 0, "delta": calls}]}
+    assert [*ChatDecoder().feed("", event)] == []
+
+
 def test_the_old_form_of_a_call() -> None:
     events = [said(function_call={"name": "one", "arguments": "{"})]
     events += [said(function_call={"arguments": "}"}), said("function_call")]
