@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from shepherd.cli.commands.arguments import with_option_groups
 from shepherd.cli.commands.output import GIB, note
-from shepherd.cli.terminal.lines import interrupted_by
+from shepherd.cli.terminal.secrets import interrupted_by
 from shepherd.config.paths import Paths
 from shepherd.errors import ConfigError, UsageError
 from shepherd.tools.program import Program

@@ -1,12 +1,10 @@
-"""Lines of bytes over stdin and stdout, which programs speak in; signals that end a wait."""
+"""Lines of bytes over stdin and stdout, which programs speak in."""
 
 import asyncio
 import os
-import signal
 import sys
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 CHUNK = 65_536
 
@@ -63,13 +61,3 @@ def read_lines(descriptor: int, limit: int = sys.maxsize) -> asyncio.Queue[bytes
 
     threading.Thread(target=read, name="stdin", daemon=True).start()
     return queue
-
-
-@contextmanager
-def interrupted_by(number: signal.Signals) -> Generator[None]:
-    """Let a signal raise KeyboardInterrupt at once in the main thread, as Ctrl+C does."""
-    previous = signal.signal(number, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(number, previous)

@@ -1,8 +1,11 @@
-"""Reads a key from the user without showing it."""
+"""Reads a key from the user without showing it, and interrupts what waits for one."""
 
 import re
 import shlex
+import signal
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from getpass import getpass
 from itertools import pairwise
 
@@ -21,6 +24,16 @@ def read_key(question: str, *, needed: bool = True) -> str:
     if needed and not key:
         raise UsageError("The key is empty; nothing was done.")
     return key
+
+
+@contextmanager
+def interrupted_by(number: signal.Signals) -> Generator[None]:
+    """Let a signal raise KeyboardInterrupt at once in the main thread, as Ctrl+C does."""
+    previous = signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, previous)
 
 
 _KEY = re.compile(r"-{1,2}api[-_]?k\w*|api[-_]key", re.IGNORECASE)

@@ -14,8 +14,7 @@ from typing import TypeAlias
 from shepherd.cli.commands.output import note, show
 from shepherd.cli.commands.providers import view
 from shepherd.cli.request import load_settings
-from shepherd.cli.terminal.lines import interrupted_by
-from shepherd.cli.terminal.secrets import STDIN, read_key
+from shepherd.cli.terminal.secrets import STDIN, interrupted_by, read_key
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
 from shepherd.config.provider import LOCAL, Provider, make_provider, vendor_of
