@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from shepherd.backends.api import stream
 from shepherd.backends.api.history import replace_surrogates, sanitize_object
-from shepherd.backends.output.catalog import ToolCatalog, fits, problem_of_arguments
+from shepherd.backends.output.catalog import ToolCatalog, misfits, problem_of_arguments
 from shepherd.backends.output.filter import new_call_id
 from shepherd.backends.output.repair import loads, repair_json
 from shepherd.json_text import strict_json, too_deep
@@ -139,7 +139,7 @@ def _parsed_arguments(
         return None
     if repaired is None or name not in catalog.names:
         return None
-    return repaired if fits(repaired, catalog.parameters[name]) else None
+    return None if misfits(repaired, catalog.parameters[name]) else repaired
 
 
 def _object(value: Any, text: str) -> JsonObject | None:

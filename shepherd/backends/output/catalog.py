@@ -95,7 +95,8 @@ class ToolCatalog:
             calls = self._from_value(repair_json(text), explicit=explicit)
         except ValueError:
             return ()
-        return calls if all(fits(c.arguments, self.parameters[c.name]) for c in calls) else ()
+        has_misfits = any(misfits(c.arguments, self.parameters[c.name]) for c in calls)
+        return () if has_misfits else calls
 
     def _from_value(self, value: Any, *, explicit: bool) -> tuple[ParsedCall, ...]:
         """The calls in an object or a list of them; empty if one of its items is no call."""
@@ -224,13 +225,8 @@ def from_text(text: str, schema: Any, root: JsonObject) -> Any:
     return text if value is None else value
 
 
-def fits(arguments: JsonObject, parameters: JsonObject) -> bool:
-    """Whether all required arguments are present and each has a type that the schema allows."""
-    return not misfits(arguments, parameters)
-
-
 def misfits(arguments: JsonObject, parameters: JsonObject) -> list[str]:
-    """The reasons why `arguments` do not fit the schema."""
+    """Why `arguments` do not fit the schema: one is missing, or has a type that is not allowed."""
     required = as_list(parameters.get("required"))
     wrong = [f"{name} is missing" for name in required if name not in arguments]
     known = properties(parameters)

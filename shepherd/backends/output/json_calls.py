@@ -72,8 +72,7 @@ class JsonReader(CallReader):
                 self._use(pos)
                 return True
             if stop is repair.Stop.ANGLE:
-                self._scanner.skip_angle()
-                pos += 1
+                pos = self._scanner.skip_angle(pos)
                 if not self._scanner.quote:  # JSON has no `<` outside of strings
                     return False
             elif stop is repair.Stop.TOO_DEEP or not self._fits(stop):

@@ -268,17 +268,17 @@ class JsonScanner:
             if stop in (Stop.CLOSED, Stop.MORE, Stop.TOO_DEEP):
                 return stop, pos
             if stop is Stop.ANGLE:
-                self.skip_angle()
-                pos += 1
+                pos = self.skip_angle(pos)
 
     @property
     def in_outer_string(self) -> bool:
         """Whether it is inside a key or string value of the outer object; `word` is its text."""
         return bool(self.quote) and self.depth == self._outer_depth
 
-    def skip_angle(self) -> None:
-        """Treat the `<` of the last pause as an ordinary character."""
+    def skip_angle(self, pos: int) -> int:
+        """Treat the `<` at `pos`, where the scan paused, as ordinary text; where to go on."""
         self._append("<")
+        return pos + 1
 
     def _append(self, text: str) -> None:
         """Add text to the word of the outer object, if it belongs to one."""

@@ -188,8 +188,7 @@ class TaggedReader(ClosingReader):
             if self._tag_in_string is None:
                 read_length = len(self._read)
                 self._tag_in_string = (read_length + at, read_length + end)
-        self._scanner.skip_angle()
-        self._scanned = at + 1
+        self._scanned = self._scanner.skip_angle(at)
         return True
 
     def _read_tail(self) -> Verdict | bool:
