@@ -13,8 +13,7 @@ from shepherd.agents.ask import OtherBackends, model_access
 from shepherd.agents.progress import LastRoundExecutor, Progress, answer_of, shorten
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.session import Session
-from shepherd.tools import tool
-from shepherd.tools.access import Access
+from shepherd.tools import access, tool
 from shepherd.tools.text import cap_text
 from shepherd.turn import TurnLimits, run_turn
 
@@ -100,7 +99,7 @@ class RunTask(tool.Tool[TaskArguments]):
             spec.parameters["properties"].pop("model")
         return spec
 
-    def accesses(self, arguments: TaskArguments, context: tool.ToolContext) -> list[Access]:
+    def accesses(self, arguments: TaskArguments, context: tool.ToolContext) -> list[access.Access]:
         """The address of another model, which sees what the task says; raises ToolError."""
         if not arguments.model:
             return []

@@ -17,8 +17,7 @@ from shepherd.cli.terminal.secrets import STDIN, read_key
 from shepherd.config.provider import make_provider
 from shepherd.config.provider_book import Ephemeral
 from shepherd.config.settings import first_name, parse_text
-from shepherd.conversation.model_choice import model_from_user, override_model
-from shepherd.conversation.session_start import SessionStart
+from shepherd.conversation import model_choice, session_start
 from shepherd.errors import ConfigError, UsageError
 
 _MODULES: Mapping[str, str] = {
@@ -116,7 +115,7 @@ def _main(
             overrides,
             conversation.execute,
             conversation.json_lines,
-            SessionStart(conversation.latest, conversation.resume or ""),
+            session_start.SessionStart(conversation.latest, conversation.resume or ""),
             server.server,
             server.insecure,
             provider,
@@ -153,7 +152,7 @@ def _provider_of_run(model: ModelOptions, conversation: ConversationOptions) -> 
 def _model_settings(model: ModelOptions, provider: Ephemeral | None) -> Mapping[str, object]:
     """The settings by which `--provider`, `--backend` and `--model` choose the model."""
     if provider is None:
-        return override_model(model.provider, _local_name(model))
+        return model_choice.override_model(model.provider, _local_name(model))
     if model.provider is not None:
         raise UsageError("--backend describes a provider; --provider names another one.")
     return {"model.provider": provider.provider.name}  # its model is the one of `--model`
@@ -192,7 +191,7 @@ def _parse_setting(text: str) -> tuple[str, object]:
 
 def _local_name(model: ModelOptions) -> str | None:
     """The value of `--model` as a setting: the absolute path if it is a path of a file."""
-    return None if model.model is None else model_from_user(model.model, Path.cwd())
+    return None if model.model is None else model_choice.model_from_user(model.model, Path.cwd())
 
 
 def _check_not_blank(option: str, text: str | None, advice: str) -> None:

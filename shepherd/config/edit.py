@@ -7,8 +7,7 @@ from typing import Any, TypeAlias, cast
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from shepherd.config import files, layers
-from shepherd.config.settings import LayerName, aliases, find_field
+from shepherd.config import files, layers, settings
 from shepherd.errors import ConfigError
 
 Document: TypeAlias = dict[str, Any]
@@ -55,8 +54,8 @@ def unset_value(path: Path, key: str) -> tuple[bool, str]:
 def _section_and_names(key: str) -> tuple[str, list[str]]:
     """The section of a setting and all its names in a file, the main name first."""
     section, _, name = key.partition(".")
-    field = find_field(key)
-    return section, [name, *(aliases(field) if field else ())]
+    field = settings.find_field(key)
+    return section, [name, *(settings.aliases(field) if field else ())]
 
 
 def change_document(path: Path, change: Callable[[Document], object]) -> str:
@@ -102,7 +101,7 @@ def _edit(path: Path, change: Callable[[Document], None]) -> str:
     """Change a settings file and return the errors that it has afterwards."""
     text = change_document(path, change)
     try:
-        layers.parse_file_layer(LayerName.USER, path, text)
+        layers.parse_file_layer(settings.LayerName.USER, path, text)
     except ConfigError as error:
         return str(error)
     return ""

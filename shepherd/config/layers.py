@@ -10,8 +10,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from shepherd import errors, validation
-from shepherd.config import settings
-from shepherd.config.files import line_of, parse_toml, read_settings
+from shepherd.config import files, settings
 
 ENVIRONMENT_PREFIX = "SHEPHERD_"
 GPU_LAYERS, GPU_LAYERS_VARIABLE = "llamacpp.gpu_layers", "GGML_N_GPU_LAYERS"
@@ -33,7 +32,7 @@ class Layer(Struct, frozen=True):
     def where(self, location: tuple[str | int, ...]) -> str:
         """`FILE:LINE`, the variable or the flag that set the value at `location`."""
         if self.path is not None:
-            return f"{self.path}:{line_of(self.text, location)}"
+            return f"{self.path}:{files.line_of(self.text, location)}"
         # a value inside of a setting, as in a list, comes from where the setting does
         key = ".".join(str(part) for part in location[:2])
         source = self.sources.get(key)  # None for a key that the layer does not know
@@ -45,12 +44,12 @@ def read_file_layer(name: settings.LayerName, path: Path) -> Layer:
 
     Raises ConfigError with the file and line of each error.
     """
-    return parse_file_layer(name, path, read_settings(path))
+    return parse_file_layer(name, path, files.read_settings(path))
 
 
 def parse_file_layer(name: settings.LayerName, path: Path, text: str) -> Layer:
     """The settings in `text`, the current or future content of `path`; raises ConfigError."""
-    data = parse_toml(path, text)
+    data = files.parse_toml(path, text)
     bare = Layer(name, path=path, text=text)  # enough to find the line of an error
     values = _canonical(bare, {k: cast(Table, t) for k, t in data.items() if isinstance(t, dict)})
     _check(bare, data)  # the whole data, because values outside of sections are errors

@@ -9,11 +9,9 @@ from typing import cast
 from pydantic import BaseModel, ValidationError
 
 from shepherd import errors, sampling
-from shepherd.config import layers
-from shepherd.config.files import line_of
+from shepherd.config import files, layers, settings
 from shepherd.config.paths import Paths, project_file
 from shepherd.config.sections import PermissionRule
-from shepherd.config.settings import Config, LayerName, Provenance, Source, section_class
 from shepherd.config.trust import admit
 
 RULES = "permissions.rules"
@@ -21,14 +19,14 @@ RULES = "permissions.rules"
 
 def load_config(
     cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object] | None = None
-) -> Config:
+) -> settings.Config:
     """The settings in effect in `cwd`; `overrides` are flags by `section.key`.
 
     Raises ConfigError with the file and line, the variable or the flag of each error.
     """
     paths = Paths.from_env(env)
-    defaults = layers.Layer(LayerName.DEFAULT, {"llamacpp.models_dir": str(paths.models)})
-    user = layers.read_file_layer(LayerName.USER, paths.user_file)
+    defaults = layers.Layer(settings.LayerName.DEFAULT, {"llamacpp.models_dir": str(paths.models)})
+    user = layers.read_file_layer(settings.LayerName.USER, paths.user_file)
     project, warnings = _project_layer(cwd, defaults.values | user.values)
     # a project's rules do not replace the user's: they count beside them if they are stricter
     rules = cast(list[dict[str, object]], project.values.pop(RULES, []))
@@ -37,7 +35,7 @@ def load_config(
     in_order = [defaults, user, project, environment, flags, layers.forced_layer(env)]
     # later ones win
     sources = {key: source for layer in in_order for key, source in layer.sources.items()}
-    provenance = Provenance(
+    provenance = settings.Provenance(
         sources, tuple(PermissionRule.model_validate(rule) for rule in rules), warnings
     )
     return _merged(in_order, provenance)
@@ -47,15 +45,15 @@ def _project_layer(cwd: Path, below: Mapping[str, object]) -> tuple[layers.Layer
     """What a project's file may set, and warnings of the rest; `below` are the user's values."""
     path = project_file(cwd)
     if path is None:
-        return layers.Layer(LayerName.PROJECT), ()
-    return admit(layers.read_file_layer(LayerName.PROJECT, path), below)
+        return layers.Layer(settings.LayerName.PROJECT), ()
+    return admit(layers.read_file_layer(settings.LayerName.PROJECT, path), below)
 
 
-def _merged(in_order: Sequence[layers.Layer], provenance: Provenance) -> Config:
+def _merged(in_order: Sequence[layers.Layer], provenance: settings.Provenance) -> settings.Config:
     """The settings of all layers; raises ConfigError for values that exclude each other."""
     values = {key: value for layer in in_order for key, value in layer.values.items()}
     try:
-        return Config.model_validate(layers.nested(values), context=provenance)
+        return settings.Config.model_validate(layers.nested(values), context=provenance)
     except ValidationError as error:
         # each layer is valid alone, so these are conflicts between the values of a section
         problems = error.errors(include_url=False)
@@ -65,14 +63,14 @@ def _merged(in_order: Sequence[layers.Layer], provenance: Provenance) -> Config:
         raise errors.ConfigError("\n".join(lines)) from error
 
 
-def _places(section: str, sources: Mapping[str, Source]) -> str:
+def _places(section: str, sources: Mapping[str, settings.Source]) -> str:
     """`FILE, VARIABLE: `: all places that set values of a section."""
     of_section = (s for key, s in sources.items() if key.startswith(f"{section}."))
     places = dict.fromkeys(map(str, of_section))  # each once, in their order
     return f"{', '.join(places)}: " if places else ""
 
 
-def show_config(config: Config, sections: Sequence[str]) -> str:
+def show_config(config: settings.Config, sections: Sequence[str]) -> str:
     """The named sections with all their values; unset settings are comments."""
     return "\n\n".join(_show_section(config, name) for name in sections)
 
@@ -100,10 +98,10 @@ def default_of(section: str, key: str) -> object:
     return list(cast(tuple[object, ...], value)) if isinstance(value, tuple) else value
 
 
-def _show_section(config: Config, name: str) -> str:
+def _show_section(config: settings.Config, name: str) -> str:
     """`[NAME]` and a line `KEY = VALUE  # SOURCE` for each setting."""
     lines = [f"[{name}]"]
-    for key in section_class(Config.model_fields[name]).model_fields:
+    for key in settings.section_class(settings.Config.model_fields[name]).model_fields:
         value = config.value(f"{name}.{key}")
         source = _source_text(config.source(f"{name}.{key}"), (name, key))
         text = f"{key} = {show_value(value)}"
@@ -117,12 +115,12 @@ def _show_section(config: Config, name: str) -> str:
     return "\n".join(lines)
 
 
-def _source_text(source: Source, location: tuple[str, str]) -> str:
+def _source_text(source: settings.Source, location: tuple[str, str]) -> str:
     """`FILE:LINE`, a variable, `command line` or `default`."""
     if source.path is None:
         return str(source)
     text = source.path.read_text(encoding="utf-8")
-    return f"{_with_tilde(source.path)}:{line_of(text, location)}"
+    return f"{_with_tilde(source.path)}:{files.line_of(text, location)}"
 
 
 def _with_tilde(path: Path) -> str:

@@ -10,9 +10,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
-from shepherd.config.layers import Layer
+from shepherd.config import layers, settings
 from shepherd.config.section import ApproveMode, SandboxMode
-from shepherd.config.settings import find_field
 
 UNRESTRICTED = frozenset(
     {
@@ -51,7 +50,7 @@ STRICTNESS: Mapping[str, tuple[str, ...]] = {
 """Settings that a project's file may only make stricter, with their values, the strictest last."""
 
 
-def admit(layer: Layer, below: Mapping[str, object]) -> tuple[Layer, tuple[str, ...]]:
+def admit(layer: layers.Layer, below: Mapping[str, object]) -> tuple[layers.Layer, tuple[str, ...]]:
     """The permitted part of a project's layer, and a warning for each other value.
 
     `below` holds the values in effect without this layer.
@@ -69,7 +68,7 @@ def admit(layer: Layer, below: Mapping[str, object]) -> tuple[Layer, tuple[str, 
         where = layer.where(tuple(key.split(".")))
         warnings.append(f"{where}: {key} ignored: {reason}; set it in your own settings file")
     sources = {key: layer.sources[key] for key in values}
-    return Layer(layer.name, values, sources, layer.path, layer.text), tuple(warnings)
+    return layers.Layer(layer.name, values, sources, layer.path, layer.text), tuple(warnings)
 
 
 def _refusal(key: str, value: object, below: Mapping[str, object]) -> str | None:
@@ -77,7 +76,7 @@ def _refusal(key: str, value: object, below: Mapping[str, object]) -> str | None
     if key in UNRESTRICTED | ADDITIVE or key.startswith("sampling."):
         return None
     if key in STRICTNESS:
-        field = find_field(key)
+        field = settings.find_field(key)
         default = None if field is None else field.default
         return _looser(STRICTNESS[key], value, below.get(key, default))
     check = _CHECKS.get(key)

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from shepherd import errors, messages
 from shepherd.backends.base import Backend
-from shepherd.config import provider_book, secrets
-from shepherd.config.settings import Config
+from shepherd.config import provider_book, secrets, settings
 from shepherd.conversation import additions, history, model_slot, own_commands, session_start
 from shepherd.conversation.delegates import Delegates
 from shepherd.conversation.toolbox import Workspace, archive_of, offered_tools
@@ -104,7 +103,7 @@ class Conversation:
         return self._current.session
 
     @property
-    def config(self) -> Config:
+    def config(self) -> settings.Config:
         """The settings, with the model that answers."""
         return self.slot.config
 

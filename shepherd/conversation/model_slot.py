@@ -10,14 +10,13 @@ from typing import Protocol, TypeAlias
 from msgspec import Struct
 
 from shepherd.backends.base import Backend, ModelInfo, ModelKind
+from shepherd.config import provider_book, settings
 from shepherd.config.provider import LOCAL
-from shepherd.config.provider_book import ProviderBook
-from shepherd.config.settings import Config
 from shepherd.conversation.model_choice import model_from_user, with_model, with_provider
 from shepherd.errors import ConfigError, ModelLoadError, ShepherdError
 from shepherd.tasks import end_tasks
 
-BackendOpener: TypeAlias = Callable[[Config], Awaitable[Backend]]
+BackendOpener: TypeAlias = Callable[[settings.Config], Awaitable[Backend]]
 
 
 class SlotListener(Protocol):
@@ -43,9 +42,9 @@ class ModelSlot(Struct, eq=False):
     comes from it, belongs to others too, and can't be changed. `open_backend` opens all others.
     """
 
-    config: Config
+    config: settings.Config
     open_backend: BackendOpener
-    providers: ProviderBook
+    providers: provider_book.ProviderBook
     listener: SlotListener
     lender: BackendOpener | None = None
     _stop_listening: Callable[[], None] = lambda: None
@@ -169,7 +168,7 @@ class ModelSlot(Struct, eq=False):
         self.listener.backend_ready(backend)
         self.listener.model_changed(backend, chosen=False)
 
-    async def _switch(self, config: Config) -> Backend:
+    async def _switch(self, config: settings.Config) -> Backend:
         """Continue with the model of these settings, or after a failure with the one before."""
         if self.lender is not None:
             raise ConfigError(
@@ -195,7 +194,7 @@ class ModelSlot(Struct, eq=False):
         self.listener.model_changed(backend, chosen=True)
         return backend
 
-    def _is_local(self, config: Config) -> bool:
+    def _is_local(self, config: settings.Config) -> bool:
         """Whether the model of these settings runs on this machine, and takes its memory."""
         try:
             return self.providers.is_local(config.model.provider)

@@ -12,8 +12,7 @@ from shepherd.knowledge import instructions
 from shepherd.knowledge.knowledge import Knowledge
 from shepherd.messages import Message
 from shepherd.session import Session
-from shepherd.transcript import SavedSession, SessionStore, Transcript
-from shepherd.transcript.records import parse_time
+from shepherd.transcript import SavedSession, SessionStore, Transcript, records
 
 SYSTEM_MESSAGE = (
     "You are Shepherd, an agent in the user's terminal. Use the tools to look before you answer; "
@@ -122,7 +121,7 @@ def _new(
 def _session(system: str, messages: list[Message], transcript: Transcript) -> Session:
     """A session that the transcript saves, with the transcript's id and date."""
     header = transcript.header
-    began = parse_time(header.created)
+    began = records.parse_time(header.created)
     return Session(system, messages, id=header.id, began=began, journal=transcript)
 
 

@@ -10,8 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from shepherd import errors, validation
-from shepherd.knowledge import files
-from shepherd.knowledge.instructions import USE_SKILL
+from shepherd.knowledge import files, instructions
 from shepherd.tasks import in_thread
 from shepherd.tools.access import Access
 from shepherd.tools.text import cap_text, pluralize
@@ -106,7 +105,7 @@ class SkillArguments(Arguments):
 class UseSkill(Tool[SkillArguments]):
     """Returns the text of a skill and its files; it reads nothing else, so it needs no approval."""
 
-    name = USE_SKILL
+    name = instructions.USE_SKILL
     description = "Read a skill."
     arguments = SkillArguments
 

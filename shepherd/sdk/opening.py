@@ -10,6 +10,7 @@ from typing import TypeAlias, TypedDict, Unpack, cast
 
 from msgspec import Struct
 
+from shepherd import errors, validation
 from shepherd.config.load import load_config
 from shepherd.config.provider import make_provider
 from shepherd.config.provider_book import Ephemeral, ProviderBook
@@ -17,12 +18,10 @@ from shepherd.conversation.build import open_conversation
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.model_choice import model_from_user, model_of_flags, override_model
 from shepherd.conversation.session_start import SessionStart
-from shepherd.errors import ConfigError, ShepherdError
 from shepherd.sdk.chat import Chat
 from shepherd.sdk.turn import Answer
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
 from shepherd.tools.tool import AnyTool
-from shepherd.validation import nearest
 
 ApprovalAnswer: TypeAlias = bool | Choice | Approval | Mapping[str, str]
 """A mapping has a value for each of the request's `fields`, and allows the call once."""
@@ -132,7 +131,7 @@ def ask(prompt: str, **options: Unpack[Options]) -> Answer:
         asyncio.get_running_loop()
     except RuntimeError:  # there is none
         return asyncio.run(answer())
-    raise ShepherdError(
+    raise errors.ShepherdError(
         "shepherd.ask can't run within an event loop; use `async with shepherd.open()` there."
     )
 
@@ -141,7 +140,7 @@ def _directory(options: Options) -> Path:
     """The directory where tools work; raises ConfigError if it is missing."""
     directory = Path(options.get("directory", "")).absolute()
     if not directory.is_dir():
-        raise ConfigError(f"{directory} is not a directory; tools could not work there.")
+        raise errors.ConfigError(f"{directory} is not a directory; tools could not work there.")
     return directory
 
 
@@ -185,16 +184,16 @@ def _choose_tools(conversation: Conversation, chosen: list[str | AnyTool]) -> No
     registry = conversation.registry
     for name in (tool for tool in chosen if isinstance(tool, str)):
         if registry.get(name) is None:
-            guess = nearest(name, registry.names)
+            guess = validation.nearest(name, registry.names)
             suggestion = f"; did you mean {guess}?" if guess else f": {', '.join(registry.names)}"
-            raise ConfigError(f"There is no tool {name!r}{suggestion}")
+            raise errors.ConfigError(f"There is no tool {name!r}{suggestion}")
     for name in registry.names:
         if name not in chosen:
             registry.remove(name)
     for tool in chosen:
         if not isinstance(tool, str):
             if registry.get(tool.name) is not None:
-                raise ConfigError(f"Two tools are named {tool.name}.")
+                raise errors.ConfigError(f"Two tools are named {tool.name}.")
             registry.add(tool)
 
 

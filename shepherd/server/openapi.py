@@ -17,12 +17,11 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_jso
 from pydantic_core.core_schema import BeforeValidatorFunctionSchema
 
 from shepherd.messages import JsonObject
+from shepherd.server import responses, settings
 from shepherd.server.access.paths import OPEN_PATHS
 from shepherd.server.api import ErrorShapes
 from shepherd.server.body import JsonBody
 from shepherd.server.errors import ApiError
-from shepherd.server.responses import JSON_LINES, SERVER_SENT_EVENTS, JsonResponse
-from shepherd.server.settings import ServerContext
 
 OPENAPI_PATH = "/openapi.json"
 _SCHEMAS = "#/components/schemas/{model}"
@@ -52,7 +51,7 @@ class _Inputs(GenerateJsonSchema):
 
 
 def add_openapi(
-    api: FastAPI, context: ServerContext, errors: ErrorShapes, *, needs_keys: bool
+    api: FastAPI, context: settings.ServerContext, errors: ErrorShapes, *, needs_keys: bool
 ) -> None:
     """Serve the description of all routes of `api`."""
 
@@ -61,9 +60,9 @@ def add_openapi(
         return describe(api, errors, needs_keys=needs_keys)
 
     @api.get(OPENAPI_PATH)
-    async def read_openapi() -> JsonResponse:
+    async def read_openapi() -> responses.JsonResponse:
         """This description of all endpoints, in the format of OpenAPI."""
-        return JsonResponse(await context.bodies.run(document))
+        return responses.JsonResponse(await context.bodies.run(document))
 
 
 def describe(api: FastAPI, errors: ErrorShapes, *, needs_keys: bool) -> JsonObject:
@@ -116,7 +115,7 @@ def _models(route: RouteContext) -> Iterator[type[BaseModel]]:
 
 def _add_stream(operation: JsonObject, path: str) -> None:
     """An answer may come in pieces."""
-    media = JSON_LINES if path.startswith("/api/") else SERVER_SENT_EVENTS
+    media = responses.JSON_LINES if path.startswith("/api/") else responses.SERVER_SENT_EVENTS
     operation["responses"]["200"]["content"][media.media_type] = {"schema": {"type": "string"}}
 
 

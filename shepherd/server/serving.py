@@ -22,7 +22,7 @@ from starlette.types import Receive
 from shepherd import errors, events
 from shepherd.backends.base import Backend, Generation, ModelInfo, Observer
 from shepherd.messages import JsonObject, Message
-from shepherd.server import responses
+from shepherd.server import responses, settings
 from shepherd.server.access.key import KeyScope
 from shepherd.server.access.meter import Budget, Work
 from shepherd.server.agent.agent import AgentTurn
@@ -40,7 +40,6 @@ from shepherd.server.generation import (
     open_choices,
 )
 from shepherd.server.record import RequestOptions, key_has, options_of
-from shepherd.server.settings import ServerContext
 from shepherd.session import Session
 from shepherd.turn.fitting import make_room
 
@@ -136,7 +135,7 @@ class Serving(Struct, frozen=True, eq=False):
     Without `receive` nobody waits, as for a response in the background.
     """
 
-    context: ServerContext
+    context: settings.ServerContext
     options: RequestOptions
     receive: Receive | None = None
     _lease_stack: AsyncExitStack = field(default_factory=AsyncExitStack)
@@ -278,7 +277,7 @@ class Serving(Struct, frozen=True, eq=False):
         return structs.replace(exchange, on_evicted=note)
 
 
-def serves(context: ServerContext) -> Any:
+def serves(context: settings.ServerContext) -> Any:
     """The dependency of routes that need a `Serving`."""
 
     async def serving(request: Request) -> AsyncGenerator[Serving]:

@@ -12,9 +12,8 @@ from shepherd.tools.access import Access, AccessKind, Claim
 from shepherd.tools.consent import PreparedCall
 from shepherd.tools.files import linediff, textfile
 from shepherd.tools.text import one_line, pluralize, valid_text
+from shepherd.undo import log, scan
 from shepherd.undo.files import KeptFiles
-from shepherd.undo.log import ChangeLog, MoveResult, Step, net_entries
-from shepherd.undo.scan import Scanner, TooLargeError
 from shepherd.undo.store import Change, ChangeKind, Entry, FileState, Kind, UndoStore
 
 MAX_LABEL = 60
@@ -106,7 +105,7 @@ class Recorder:
     """The changes of one session; all calls from one thread. Raises UndoError."""
 
     def __init__(
-        self, store: UndoStore, files: KeptFiles, cwd: Path, scanner: Scanner | None
+        self, store: UndoStore, files: KeptFiles, cwd: Path, scanner: scan.Scanner | None
     ) -> None:
         self._store = store
         self._files = files
@@ -114,7 +113,7 @@ class Recorder:
         self._scanner = scanner
         self._scan_problem = ""  # why the working directory is not watched any more
         self._running: dict[int, _RunningCall] = {}  # by the identity of the prepared call
-        self._log = ChangeLog(store, files)
+        self._log = log.ChangeLog(store, files)
         self._log.load()
 
     def before(self, prepared: PreparedCall, at: int, is_over: Callable[[], bool]) -> None:
@@ -136,7 +135,7 @@ class Recorder:
         if running is not None:
             self._record(running)
 
-    def undo(self, count: int, at: int, *, force: bool) -> MoveResult:
+    def undo(self, count: int, at: int, *, force: bool) -> log.MoveResult:
         """Undo the last `count` changes; `at` is the number of the session's next message."""
         self._settle()
         steps = self._log.steps(ChangeKind.UNDO, count)
@@ -148,7 +147,7 @@ class Recorder:
         moved.notes = notes
         return moved
 
-    def redo(self, count: int, at: int, *, force: bool) -> MoveResult:
+    def redo(self, count: int, at: int, *, force: bool) -> log.MoveResult:
         """Make the last `count` undone changes again."""
         self._settle()
         steps = self._log.steps(ChangeKind.REDO, count)
@@ -156,7 +155,7 @@ class Recorder:
             raise UndoError("There is nothing to redo.")
         return self._make(steps, at, force=force)
 
-    def move_to(self, position: int, at: int, *, force: bool) -> MoveResult:
+    def move_to(self, position: int, at: int, *, force: bool) -> log.MoveResult:
         """Give all files the states that they had when message `position` was added."""
         self._settle()
         return self._make(self._log.steps_to(position), at, force=force)
@@ -175,7 +174,7 @@ class Recorder:
     def diff(self) -> str:
         """The changes of the session's files since its start, as one diff."""
         self._settle()
-        entries = sorted(net_entries(self._log.changes), key=lambda entry: entry.path)
+        entries = sorted(log.net_entries(self._log.changes), key=lambda entry: entry.path)
         current = self._files.states(entry.path for entry in entries)
         diffs = (self._diff(e.path, e.before, current[e.path]) for e in entries)
         return "\n".join(filter(None, diffs))
@@ -199,7 +198,7 @@ class Recorder:
         finally:
             self._store.close()
 
-    def _make(self, steps: list[Step], at: int, *, force: bool) -> MoveResult:
+    def _make(self, steps: list[log.Step], at: int, *, force: bool) -> log.MoveResult:
         """Make the steps, unless they would lose something; the result has names for the user."""
         if not force:
             self._check(steps)
@@ -212,7 +211,7 @@ class Recorder:
             raise UndoError(f"Nothing was changed: {path}: {why}.")
         return moved
 
-    def _check(self, steps: list[Step]) -> None:
+    def _check(self, steps: list[log.Step]) -> None:
         """Raise UndoError, with what would be lost, if something else has changed a file."""
         conflicts = self._log.conflicts(steps)
         if not conflicts:
@@ -241,7 +240,7 @@ class Recorder:
             return []
         try:
             return self._scanner.changes(running.tree)
-        except TooLargeError as error:  # the command has made the directory so large
+        except scan.TooLargeError as error:  # the command has made the directory so large
             running.problem = self._scan_problem = str(error)
             return []
 
@@ -252,7 +251,7 @@ class Recorder:
         if not self._scan_problem:
             try:
                 return self._scanner.before(), ""
-            except TooLargeError as error:
+            except scan.TooLargeError as error:
                 self._scan_problem = str(error)
         return None, self._scan_problem
 

@@ -7,9 +7,7 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 
 from shepherd import json_text
-from shepherd.backends.api import adapter, parameters, stream
-from shepherd.backends.api.embedding import as_vectors
-from shepherd.backends.api.history import Rules, normalise
+from shepherd.backends.api import adapter, embedding, history, parameters, stream
 from shepherd.backends.api.model_list import listed_model
 from shepherd.backends.api.openai.common import logprob_fields, token_logprob
 from shepherd.backends.embedding import EmbeddingInput, plain_texts
@@ -90,7 +88,7 @@ def trained_context(body: JsonObject) -> int:
     return json_text.as_count(stated) or max(sizes, default=0)
 
 
-RULES = Rules(user_first=True, user_last=True, merge=True, tool_name=r"\S+")
+RULES = history.Rules(user_first=True, user_last=True, merge=True, tool_name=r"\S+")
 """Ollama accepts any conversation; many of its models' templates require alternation."""
 
 _NAMES = {
@@ -175,7 +173,7 @@ def _tool(tool: ToolSpec) -> JsonObject:
 
 def _messages(session: Session, *, thinking: bool) -> Iterator[JsonObject]:
     """The conversation as Ollama accepts it; `thinking`: the model reads its thoughts again."""
-    conversation = normalise(session.system_message, session.messages, RULES)
+    conversation = history.normalise(session.system_message, session.messages, RULES)
     if conversation.system:
         yield {"role": "system", "content": conversation.system}
     for message in conversation.messages:
@@ -270,7 +268,7 @@ class OllamaEmbeddings(adapter.EmbeddingApi):
         return adapter.ApiRequest("/api/embed", body, stream=False)
 
     def parse(self, body: JsonObject) -> adapter.EmbeddingAnswer:
-        vectors = as_vectors(json_text.as_list(body.get("embeddings")))
+        vectors = embedding.as_vectors(json_text.as_list(body.get("embeddings")))
         return adapter.EmbeddingAnswer(vectors, json_text.as_count(body.get("prompt_eval_count")))
 
 

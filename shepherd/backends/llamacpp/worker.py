@@ -14,8 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 
-from shepherd.backends.inprocess.answer import Update
-from shepherd.backends.inprocess.threads import Heartbeat
+from shepherd.backends.inprocess import answer, threads
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.native.context import Interrupt
 from shepherd.backends.llamacpp.rpc.workers import WorkerLostError
@@ -59,7 +58,7 @@ class Worker:
         self._ended: BackendError | None = None
         """Why the thread takes no more commands."""
         self._stopping = False
-        self._heart = Heartbeat()
+        self._heart = threads.Heartbeat()
         self._interrupter: Interrupt | None = None
         """Ends a long step; None before the model is loaded, and where steps can't be ended."""
         self._thread = threading.Thread(target=self._run, name="llama.cpp", daemon=True)
@@ -207,7 +206,7 @@ class Worker:
             return
         command(engine)
 
-    def _deliver_updates(self, updates: list[tuple[Job, Update]]) -> None:
+    def _deliver_updates(self, updates: list[tuple[Job, answer.Update]]) -> None:
         """Pass updates to the event loop in one call."""
         try:
             self._loop.call_soon_threadsafe(_deliver, updates)
@@ -234,7 +233,7 @@ class Worker:
             engine.close()
 
 
-def _deliver(updates: list[tuple[Job, Update]]) -> None:
+def _deliver(updates: list[tuple[Job, answer.Update]]) -> None:
     """Put each update into its job's mailbox; on the event loop's thread."""
     for job, update in updates:
         job.receive(update)

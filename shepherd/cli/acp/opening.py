@@ -15,8 +15,7 @@ from shepherd.backends.base import Backend, Concurrency
 from shepherd.cli.acp.session import invalid
 from shepherd.cli.acp.updates import SessionUpdates
 from shepherd.cli.terminal.attachments import without_attachments
-from shepherd.config.provider_book import ProviderBook
-from shepherd.config.settings import Config
+from shepherd.config import provider_book, settings
 from shepherd.conversation.build import backend_opener
 from shepherd.conversation.model_slot import BackendOpener
 from shepherd.mcp.servers import Origin, Server, ServerDefinition, check_name
@@ -33,13 +32,13 @@ SESSIONS = Concurrency(1, maximum=8)
 class SharedModels(Struct):
     """Opens each model on its first use; sessions with the same settings of it share it."""
 
-    providers: ProviderBook
-    opener: Callable[[ProviderBook, Concurrency], BackendOpener] = backend_opener
+    providers: provider_book.ProviderBook
+    opener: Callable[[provider_book.ProviderBook, Concurrency], BackendOpener] = backend_opener
     _opened: dict[str, asyncio.Task[Backend]] = field(
         default_factory=dict[str, asyncio.Task[Backend]]
     )
 
-    async def backend(self, config: Config) -> Backend:
+    async def backend(self, config: settings.Config) -> Backend:
         """The backend for these settings; raises the error that keeps it from loading.
 
         One that failed is opened again.
@@ -74,7 +73,7 @@ def _opened_backend(task: asyncio.Task[Backend]) -> Backend | None:
     return task.result() if has_opened else None
 
 
-async def can_see(models: SharedModels, config: Config, seconds: float) -> bool:
+async def can_see(models: SharedModels, config: settings.Config, seconds: float) -> bool:
     """Whether the model sees images; False if it is not loaded after `seconds`, or can't be."""
     try:
         async with asyncio.timeout(seconds):

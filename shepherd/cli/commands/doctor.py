@@ -22,12 +22,11 @@ from shepherd.cli.commands.arguments import Json
 from shepherd.cli.commands.output import GIB
 from shepherd.cli.request import overrides_of
 from shepherd.cli.terminal.sanitize import sanitize
+from shepherd.config import provider_book, settings
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths, project_file, project_mcp_files
 from shepherd.config.provider import PROVIDER_TYPES, Provider, missing_type
-from shepherd.config.provider_book import ProviderBook
 from shepherd.config.section import SandboxMode
-from shepherd.config.settings import Config
 from shepherd.conversation.toolbox import build_policy
 from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.plugins import PluginError, installed_plugins
@@ -90,7 +89,7 @@ def check_all(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]
     try:
         config = load_config(cwd, env, overrides)
     except errors.ConfigError as error:  # the other checks use the defaults
-        config, problem = Config(), str(error)
+        config, problem = settings.Config(), str(error)
     # with a provider, the settings work without a model in this process
     model_state = State.NOTE if config.model.provider else State.BROKEN
     return [
@@ -112,7 +111,7 @@ def check_all(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]
     ]
 
 
-def _settings(config: Config, paths: Paths, cwd: Path, problem: str) -> Check:
+def _settings(config: settings.Config, paths: Paths, cwd: Path, problem: str) -> Check:
     """The files of settings; `problem` is why they could not be read, or ""."""
     files = [path for path in (paths.user_file, project_file(cwd)) if path and path.is_file()]
     text = ", ".join(map(str, files)) or "none; the defaults count"
@@ -184,7 +183,7 @@ def _llamacpp() -> str:
     return f"llama-cpp-python {version}, built with a GPU: {', '.join(devices) or 'unknown'}"
 
 
-def _workers(config: Config, broken: State) -> Iterator[Check]:
+def _workers(config: settings.Config, broken: State) -> Iterator[Check]:
     """Each RPC worker of the settings, asked for its devices."""
     if not config.llamacpp.rpc_servers:
         return
@@ -206,7 +205,7 @@ def _workers(config: Config, broken: State) -> Iterator[Check]:
         yield _try("rpc", partial(devices, address), broken)
 
 
-def _database(config: Config, env: Mapping[str, str]) -> Iterator[Check]:
+def _database(config: settings.Config, env: Mapping[str, str]) -> Iterator[Check]:
     """The database of the settings, if they have one, after a connection to it."""
     if not config.server.database:
         return
@@ -219,7 +218,7 @@ def _database(config: Config, env: Mapping[str, str]) -> Iterator[Check]:
     yield _try("database", answer, State.BROKEN)
 
 
-def _model_file(config: Config) -> str:
+def _model_file(config: settings.Config) -> str:
     """The model in the settings; raises ModelLoadError if it can't be one."""
     name = config.model.name
     if name.startswith(SCRIPT_PREFIX):  # scripted answers, which need no model
@@ -243,7 +242,7 @@ def _model_file(config: Config) -> str:
 
 def _providers(paths: Paths, env: Mapping[str, str]) -> Iterator[Check]:
     """Each provider, and each of its servers if it has several."""
-    book = ProviderBook(paths, env)
+    book = provider_book.ProviderBook(paths, env)
     try:
         providers = book.all()
     except errors.ShepherdError as error:
@@ -261,7 +260,7 @@ def _providers(paths: Paths, env: Mapping[str, str]) -> Iterator[Check]:
             yield from _upstreams(book, provider)
 
 
-def _provider(book: ProviderBook, provider: Provider) -> Check:
+def _provider(book: provider_book.ProviderBook, provider: Provider) -> Check:
     """The type, the model and the key of a provider, without a request to it."""
     text = f"{provider.name}: {provider.type}, {provider.model or 'no model'}"
     if problem := missing_type(provider):
@@ -275,7 +274,7 @@ def _provider(book: ProviderBook, provider: Provider) -> Check:
     return Check("provider", State.OK, f"{text}; {'has a key' if secret.value else 'no key'}")
 
 
-def _upstreams(book: ProviderBook, provider: Provider) -> Iterator[Check]:
+def _upstreams(book: provider_book.ProviderBook, provider: Provider) -> Iterator[Check]:
     """One check for each of several servers; the others take the requests of a silent one."""
     for url, problem in zip(provider.urls, asyncio.run(_problems(book, provider)), strict=True):
         text = f"{provider.name}: {url} {'does not answer' if problem else 'answers'}"
@@ -283,12 +282,12 @@ def _upstreams(book: ProviderBook, provider: Provider) -> Iterator[Check]:
         yield Check("upstream", state, text, advice)
 
 
-async def _problems(book: ProviderBook, provider: Provider) -> list[str]:
+async def _problems(book: provider_book.ProviderBook, provider: Provider) -> list[str]:
     """Why each server does not answer one request for its models; "" if it does."""
     return await asyncio.gather(*(_problem(book, provider.at(url)) for url in provider.urls))
 
 
-async def _problem(book: ProviderBook, provider: Provider) -> str:
+async def _problem(book: provider_book.ProviderBook, provider: Provider) -> str:
     """Why a server does not answer; "" if it does."""
     from shepherd.backends.connect import check_answer  # imports an HTTP client
 
@@ -302,7 +301,7 @@ async def _problem(book: ProviderBook, provider: Provider) -> str:
     return ""
 
 
-def _servers(config: Config, paths: Paths, cwd: Path) -> Iterator[Check]:
+def _servers(config: settings.Config, paths: Paths, cwd: Path) -> Iterator[Check]:
     """The MCP servers, which are not started."""
     if not config.mcp.enabled or not (paths.mcp_file.exists() or project_mcp_files(cwd)):
         return
@@ -315,7 +314,7 @@ def _servers(config: Config, paths: Paths, cwd: Path) -> Iterator[Check]:
     yield Check("mcp", State.NOTE if problems else State.OK, text, tuple(advice))
 
 
-def _plugins(config: Config) -> Iterator[Check]:
+def _plugins(config: settings.Config) -> Iterator[Check]:
     """Each package's plugins, loaded; a failed or disabled one is a note."""
     packages = groupby(installed_plugins(), lambda plugin: (plugin.package, plugin.version))
     for (package, version), plugins in packages:

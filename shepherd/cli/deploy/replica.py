@@ -13,8 +13,7 @@ from shepherd.cli.deploy.arguments import DeployArguments
 from shepherd.cli.deploy.request import ReplicaReply, ReplicaRequest
 from shepherd.cli.request import load_settings
 from shepherd.cli.serve.http import server_parts
-from shepherd.config.provider_book import ProviderBook
-from shepherd.config.settings import Config
+from shepherd.config import provider_book, settings
 from shepherd.conversation.model_choice import model_of_flags
 from shepherd.errors import BackendError
 from shepherd.server.app import ServerApp
@@ -31,7 +30,7 @@ HANG_UP_SECONDS = 5.0
 _LIVE_STATES = ("ready", "draining", "stopping")
 
 
-def read_settings(arguments: DeployArguments) -> Config:
+def read_settings(arguments: DeployArguments) -> settings.Config:
     """The settings of this machine, with those of the deployment on top; raises ConfigError."""
     directory = Path(arguments.directory or Path.cwd())
     return model_of_flags(load_settings(directory, os.environ, dict(arguments.settings)))
@@ -83,7 +82,7 @@ class Replica:
         read = partial(read_settings, self._arguments)  # again with each reload
         config = read()
         cwd = Path(self._arguments.directory or Path.cwd())
-        providers = ProviderBook.from_env(os.environ, None)
+        providers = provider_book.ProviderBook.from_env(os.environ, None)
         enter = self._parts.enter_async_context
         insecure = self._arguments.insecure
         parts = await enter(server_parts(config, cwd, providers, read, insecure=insecure))

@@ -20,8 +20,7 @@ from shepherd.cli.commands.output import warn
 from shepherd.cli.mcpserver.agent import ASK, ServedAgent, default_names, root_of
 from shepherd.cli.mcpserver.work import Calls, Context
 from shepherd.cli.terminal.lines import read_lines, take_streams
-from shepherd.config.provider_book import ProviderBook
-from shepherd.config.settings import Config
+from shepherd.config import provider_book, settings
 from shepherd.conversation.build import backend_opener, build_conversation, unsaved
 from shepherd.conversation.session_start import SessionStart
 from shepherd.tools.registry import traits_of
@@ -41,7 +40,7 @@ class McpService(Struct, eq=False):
     `_at_roots` tells whether the client was asked for its directory.
     """
 
-    read: Callable[[Path], Config]
+    read: Callable[[Path], settings.Config]
     cwd: Path
     names: Sequence[str] = ()
     _calls: Calls = field(default_factory=Calls)
@@ -102,7 +101,7 @@ class McpService(Struct, eq=False):
     def _opened(self, cwd: Path) -> ServedAgent:
         """The agent in a directory; raises ConfigError, UsageError."""
         config = without_servers(unsaved(self.read(cwd)))
-        book = ProviderBook.from_env(os.environ)
+        book = provider_book.ProviderBook.from_env(os.environ)
         conversation = build_conversation(
             config, os.environ, cwd, SessionStart(), backend_opener(book), book
         )
@@ -127,7 +126,7 @@ async def serve_stdio(service: McpService) -> int:
     return 0
 
 
-def without_servers(config: Config) -> Config:
+def without_servers(config: settings.Config) -> settings.Config:
     """The settings without MCP servers, of which this process may be one."""
     return config.model_copy(update={"mcp": config.mcp.model_copy(update={"enabled": False})})
 

@@ -11,14 +11,13 @@ from typing import TextIO
 
 from shepherd.cli.approval.plain_question import ask_in_lines
 from shepherd.cli.approval.question import QUIET_SECONDS, Answer, Question
-from shepherd.cli.render.rows import RowWriter
-from shepherd.cli.render.surface import Actions, Surface
+from shepherd.cli.render import rows, surface
 from shepherd.cli.terminal import paint, secrets
 
 WIDTH = 100
 
 
-class PlainSurface(Surface):
+class PlainSurface(surface.Surface):
     """Plain text: it redraws nothing and sends no escape sequence.
 
     It is also what `ask_in_lines` reads from and writes to.
@@ -27,12 +26,12 @@ class PlainSurface(Surface):
     def __init__(
         self,
         painter: paint.Painter,
-        actions: Actions,
+        actions: surface.Actions,
         source: TextIO | None = None,
         target: TextIO | None = None,
     ) -> None:
         self.painter = painter
-        self._rows = RowWriter(painter)
+        self._rows = rows.RowWriter(painter)
         self._actions = actions
         self._source = source or sys.stdin
         self.target = target or sys.stdout

@@ -19,9 +19,8 @@ from shepherd.server.access.usage import UsageStore, open_usage
 from shepherd.server.openai_responses.store import open_responses, responses_in
 from shepherd.storage.postgres import Address, PostgresDatabase, PostgresServer, check_installed
 from shepherd.storage.rows import Database, Rows
-from shepherd.transcript import SessionStore
+from shepherd.transcript import SessionStore, records
 from shepherd.transcript.database import SessionDatabase
-from shepherd.transcript.records import parse_session
 from shepherd.transcript.storage import SessionFiles
 
 PASSWORD_NAME = "server.database"
@@ -198,7 +197,7 @@ def copy_sessions(paths: Paths, server: PostgresServer) -> Iterator[str]:
     for session_id in source.ids():
         try:
             data = source.read(session_id)
-            saved = parse_session(source.name(session_id), data)
+            saved = records.parse_session(source.name(session_id), data)
         except SessionError as error:
             yield f"{error}. It is not copied."
             continue

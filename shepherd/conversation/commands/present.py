@@ -3,14 +3,8 @@
 from typing import TYPE_CHECKING
 
 from shepherd.config.section import ApproveMode
+from shepherd.conversation import context_use
 from shepherd.conversation.commands.command import Command, Lines, Note, Row
-from shepherd.conversation.context_use import (
-    cache_rows,
-    context_rows,
-    measure_context,
-    measure_tools,
-    part_rows,
-)
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import InvalidRequestError, ToolError
 from shepherd.tools.shell.execute import command_list
@@ -58,11 +52,17 @@ async def _context(conversation: Conversation, argument: str) -> Lines:
     if argument not in ("", TOOLS):
         raise InvalidRequestError(f"/context takes {TOOLS} or nothing.")
     if argument:
-        parts = await measure_tools(conversation.session, backend)
-        rows = part_rows(parts, backend.info.context_size)
+        parts = await context_use.measure_tools(conversation.session, backend)
+        rows = context_use.part_rows(parts, backend.info.context_size)
         return [Row(*row) for row in rows] or ["The model has no tools."]
-    use = await measure_context(conversation.session, backend)
-    return [Row(*row) for row in (*context_rows(use), *cache_rows(backend.status.cache_tiers))]
+    use = await context_use.measure_context(conversation.session, backend)
+    return [
+        Row(*row)
+        for row in (
+            *context_use.context_rows(use),
+            *context_use.cache_rows(backend.status.cache_tiers),
+        )
+    ]
 
 
 async def _skills(conversation: Conversation, _argument: str) -> Lines:

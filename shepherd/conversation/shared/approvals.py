@@ -12,13 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec import Struct
 
-from shepherd.conversation.shared.requests import PromptRequest
-from shepherd.conversation.shared.updates import (
-    RefusalCode,
-    SharedSessionError,
-    UpdateKind,
-    UpdateLog,
-)
+from shepherd.conversation.shared import requests, updates
 from shepherd.messages import JsonObject
 from shepherd.tasks import end_tasks
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
@@ -67,14 +61,14 @@ class OpenQuestion:
         choice = approval.choice
         if choice not in (Choice.ONCE, Choice.DENY) and not self.question.rules_for(choice):
             message = f"No rule can stand for '{choice}' here; answer once or deny."
-            raise SharedSessionError(RefusalCode.INVALID_DECISION, message)
+            raise updates.SharedSessionError(updates.RefusalCode.INVALID_DECISION, message)
         self.answer.set_result(approval)
 
 
-def question_is_over() -> SharedSessionError:
+def question_is_over() -> updates.SharedSessionError:
     """The error for an answer to a question that does not wait any more."""
     message = "No such question waits for an answer."
-    return SharedSessionError(RefusalCode.APPROVAL_NOT_FOUND, message)
+    return updates.SharedSessionError(updates.RefusalCode.APPROVAL_NOT_FOUND, message)
 
 
 def _rule_to_json(rule: Rule) -> JsonObject:
@@ -153,7 +147,7 @@ class Presence(Struct):
 class PendingApproval(OpenQuestion):
     """A question about a call of a request."""
 
-    request: PromptRequest
+    request: requests.PromptRequest
 
 
 class ClientApprover(Struct):
@@ -162,9 +156,9 @@ class ClientApprover(Struct):
     If the client is away for AWAY_SECONDS, or was never connected, the answer is no.
     """
 
-    log: UpdateLog
+    log: updates.UpdateLog
     presence: Presence
-    request: PromptRequest | None = None
+    request: requests.PromptRequest | None = None
     """The running request, which the shared session sets; None between requests."""
     _pending: dict[str, PendingApproval] = msgspec.field(default_factory=dict[str, PendingApproval])
 
@@ -184,7 +178,7 @@ class ClientApprover(Struct):
         pending = PendingApproval(request, self.request)
         self._pending[pending.id] = pending
         self.log.publish(
-            UpdateKind.APPROVAL_NEEDED,
+            updates.UpdateKind.APPROVAL_NEEDED,
             pending.to_json(),
             request=self.request.id,
             addressee=self.request.client,
@@ -199,7 +193,7 @@ class ClientApprover(Struct):
             del self._pending[pending.id]
             data = {"id": pending.id, "tool": request.call.name}
             data |= {"decision": decision, "reason": reason}
-            self.log.publish(UpdateKind.APPROVAL_DECIDED, data, request=pending.request.id)
+            self.log.publish(updates.UpdateKind.APPROVAL_DECIDED, data, request=pending.request.id)
         return approval
 
     def decide(self, id: str, client: str, approval: Approval) -> None:
@@ -209,7 +203,7 @@ class ClientApprover(Struct):
             raise question_is_over()
         if pending.request.client != client:
             message = "Only the client that sent the request may answer; see X-Client-ID."
-            raise SharedSessionError(RefusalCode.NOT_YOUR_REQUEST, message)
+            raise updates.SharedSessionError(updates.RefusalCode.NOT_YOUR_REQUEST, message)
         pending.decide(approval)
 
     async def _wait(self, pending: PendingApproval) -> Approval:

@@ -14,16 +14,7 @@ from shepherd.conversation.additions import Additions
 from shepherd.conversation.context_use import ContextUse, measure_context
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.own_commands import ALONE
-from shepherd.conversation.shared.approvals import ClientApprover, Clock, Presence
-from shepherd.conversation.shared.requests import PromptRequest, Publisher, RequestQueue, State
-from shepherd.conversation.shared.updates import (
-    NotSaved,
-    RefusalCode,
-    SharedJournal,
-    SharedSessionError,
-    UpdateKind,
-    UpdateLog,
-)
+from shepherd.conversation.shared import approvals, requests, updates
 from shepherd.errors import BusyError, SessionError, SessionStorageError, ShepherdError
 from shepherd.events import Failure, FinishReason, Notice, Topic
 from shepherd.images import Image
@@ -65,17 +56,17 @@ class SharedSession:
         actions: SessionActions,
         backend: Backend,
         *,
-        log: UpdateLog | None = None,
-        clock: Clock | None = None,
+        log: updates.UpdateLog | None = None,
+        clock: approvals.Clock | None = None,
     ) -> None:
         self.session = conversation.session
         self.knowledge = conversation.knowledge
         self.backend = backend
-        self.log = log or UpdateLog()
-        self.presence = Presence(clock or Clock())
-        self.queue = RequestQueue()
-        self.approver = ClientApprover(self.log, self.presence)
-        self.publisher = Publisher(self.log, self.queue)
+        self.log = log or updates.UpdateLog()
+        self.presence = approvals.Presence(clock or approvals.Clock())
+        self.queue = requests.RequestQueue()
+        self.approver = approvals.ClientApprover(self.log, self.presence)
+        self.publisher = requests.Publisher(self.log, self.queue)
         existing = self.session.additions  # a program's session may have others, or none
         self._additions = existing if isinstance(existing, Additions) else Additions()
         self._conversation = conversation
@@ -99,8 +90,8 @@ class SharedSession:
         """Publish the changes of the session from now on."""
         self.session.additions = self._additions
         self._journal = self.session.journal
-        self.session.journal = SharedJournal(
-            self.session, self._journal or NotSaved(), self.publisher.history_changed
+        self.session.journal = updates.SharedJournal(
+            self.session, self._journal or updates.NotSaved(), self.publisher.history_changed
         )
         ledger = self.session.ledger
         ledger.context_size = self.backend.info.context_size
@@ -114,7 +105,9 @@ class SharedSession:
         self.session.journal = self._journal
         self.log.close()
 
-    def submit(self, prompt: str, client: str, images: tuple[Image, ...] = ()) -> PromptRequest:
+    def submit(
+        self, prompt: str, client: str, images: tuple[Image, ...] = ()
+    ) -> requests.PromptRequest:
         """Put a prompt at the end of the queue; raises BusyError if it is full.
 
         Raises ImageError for images that the model can't see.
@@ -123,12 +116,14 @@ class SharedSession:
             raise BusyError(ENDING)
         if images and self.backend.info.vision is False:
             raise cannot_see(self.backend.info.id)
-        request = PromptRequest(prompt, client, images)
+        request = requests.PromptRequest(prompt, client, images)
         self.queue.add(request)
         self.publisher.tell_position(request)
         return request
 
-    def steer(self, prompt: str, client: str, images: tuple[Image, ...] = ()) -> PromptRequest:
+    def steer(
+        self, prompt: str, client: str, images: tuple[Image, ...] = ()
+    ) -> requests.PromptRequest:
         """Let a message join the running request of the same client; returns that request.
 
         If none runs, the message waits as a request of its own; raises the errors of `submit`.
@@ -141,28 +136,30 @@ class SharedSession:
         self._additions.steer(Message.user(prompt, images))
         return running
 
-    def cancel(self, id: str) -> PromptRequest:
+    def cancel(self, id: str) -> requests.PromptRequest:
         """Withdraw a request, or stop it; raises SharedSessionError if it has ended."""
         request = self.find(id)
         match request.state:
-            case State.QUEUED:
+            case requests.State.QUEUED:
                 self.queue.waiting.remove(request)
                 self.publisher.complete(request, self.session.ledger, FinishReason.CANCELLED)
                 self.publisher.tell_positions()
-            case State.RUNNING if self._turn is not None:  # each running request has a turn
+            case requests.State.RUNNING if (
+                self._turn is not None
+            ):  # each running request has a turn
                 if not self._turn.cancelling():  # a second cancellation would end its clean-up
                     self._turn.cancel()
             case _:
                 message = "The request has ended already."
-                raise SharedSessionError(RefusalCode.REQUEST_ENDED, message)
+                raise updates.SharedSessionError(updates.RefusalCode.REQUEST_ENDED, message)
         return request
 
-    def find(self, id: str) -> PromptRequest:
+    def find(self, id: str) -> requests.PromptRequest:
         """A request that is still kept; raises SharedSessionError."""
         request = self.queue.find(id)
         if request is None:
             message = "There is no such request, or it is not kept any more."
-            raise SharedSessionError(RefusalCode.REQUEST_NOT_FOUND, message)
+            raise updates.SharedSessionError(updates.RefusalCode.REQUEST_NOT_FOUND, message)
         return request
 
     async def measure(self) -> ContextUse:
@@ -210,18 +207,20 @@ class SharedSession:
             self.session.journal = shared_journal
             if isinstance(error, SessionStorageError):
                 raise
-            raise SharedSessionError(RefusalCode.SESSION_NOT_FOUND, str(error)) from error
+            raise updates.SharedSessionError(
+                updates.RefusalCode.SESSION_NOT_FOUND, str(error)
+            ) from error
         self.session = self._conversation.session
         await self._share_session()
         own_id = self.log.id_of(self.log.last + 1)
         data = {"update_id": own_id, "message": RESUMED}
-        self.log.publish(UpdateKind.SNAPSHOT, data)
+        self.log.publish(updates.UpdateKind.SNAPSHOT, data)
 
     def _check_idle(self) -> None:
         """Raise SharedSessionError while a request or a command uses the session."""
         if self.queue.busy or self._changing.locked():
             message = "A request runs or waits; cancel it, or wait for its end."
-            raise SharedSessionError(RefusalCode.CONVERSATION_BUSY, message)
+            raise updates.SharedSessionError(updates.RefusalCode.CONVERSATION_BUSY, message)
 
     def drain(self) -> None:
         """Accept no more requests and cancel the waiting ones; the running one continues."""
@@ -246,13 +245,13 @@ class SharedSession:
                 if self._draining:  # no update can follow: streams end
                     self.log.close()
 
-    async def _answer(self, request: PromptRequest) -> None:
+    async def _answer(self, request: requests.PromptRequest) -> None:
         """Run the turn of a request and tell its clients how it ended; raises none of its errors.
 
         The turn is a task of its own, so that `cancel` can end it without ending the worker.
         """
         self.approver.request = request
-        self.log.publish(UpdateKind.STARTED, {}, request=request.id)
+        self.log.publish(updates.UpdateKind.STARTED, {}, request=request.id)
         self.publisher.tell_positions()
         turn = self._turn = asyncio.create_task(self._run(request))
         try:
@@ -264,7 +263,7 @@ class SharedSession:
             self._end_turn(request, turn)
             self._submit_unused(request.client)
 
-    async def _run(self, request: PromptRequest) -> TurnOutcome:
+    async def _run(self, request: requests.PromptRequest) -> TurnOutcome:
         """The turn of a request: a task that ends with the answer, or when it is cancelled."""
         try:
             if not self.backend.alive:
@@ -285,7 +284,7 @@ class SharedSession:
             self._conversation.limits,
         )
 
-    def _end_turn(self, request: PromptRequest, turn: asyncio.Task[TurnOutcome]) -> None:
+    def _end_turn(self, request: requests.PromptRequest, turn: asyncio.Task[TurnOutcome]) -> None:
         """Tell the clients of a request how its turn ended."""
         if turn.cancelled():
             self.publisher.complete(request, self.session.ledger, FinishReason.CANCELLED)
@@ -297,7 +296,7 @@ class SharedSession:
         if not isinstance(error, ShepherdError):  # ShepherdErrors are events already
             logger.error("A request failed", exc_info=error)
             data = {"error": type(error).__name__, "message": DEFECT}
-            self.log.publish(UpdateKind.ERROR, data, request=request.id)
+            self.log.publish(updates.UpdateKind.ERROR, data, request=request.id)
         self.publisher.complete(request, self.session.ledger, FinishReason.ERROR, error)
 
     def _submit_unused(self, client: str) -> None:

@@ -19,10 +19,8 @@ from msgspec import Struct, field
 
 from shepherd.database import DatabaseFile, MemoryDatabase
 from shepherd.errors import ShepherdError
-from shepherd.server.access import shared_keys, usage
+from shepherd.server.access import keys, limits, shared_keys, usage
 from shepherd.server.access.key import ApiKey, KeyLimits
-from shepherd.server.access.keys import KeyStoreError
-from shepherd.server.access.limits import Limiter, Resource
 from shepherd.server.access.shared_keys import DatabaseKeys, repeat
 from shepherd.server.access.usage import UsageError, UsageStore
 from shepherd.server.errors import ApiError
@@ -84,10 +82,10 @@ class KeyWindows:
             for server, (amount, until) in state.get("held", {}).items()
             if until > self._time
         }
-        self.limiter = Limiter(self._time)
+        self.limiter = limits.Limiter(self._time)
         for name, amounts in state.get("windows", {}).items():  # as `save` writes them
             resource, _, seconds = name.partition(":")
-            window = self.limiter.windows[Resource(resource), int(seconds)]
+            window = self.limiter.windows[limits.Resource(resource), int(seconds)]
             window.restore(amounts, self._time)
         for amount, _ in self._held.values():
             self.limiter.reserve(amount)
@@ -153,7 +151,7 @@ class SharedLimits:
         self._clock = clock
         self._threads = ThreadPoolExecutor(threads, "limits")
         self._states: defaultdict[str, _KeyState] = defaultdict(_KeyState)
-        self._last_limiters: dict[str, Limiter] = {}
+        self._last_limiters: dict[str, limits.Limiter] = {}
         """What counts against each key, as its last transaction has left it."""
         self._was_failure_logged = False  # since a write has worked
         self._is_confirming = False
@@ -190,7 +188,7 @@ class SharedLimits:
         if not key.limits.counts_tokens:
             return
         if key.name in self._last_limiters:  # for the headers of the next answers
-            self._last_limiters[key.name].settle(Resource.TOKENS, reserved, used)
+            self._last_limiters[key.name].settle(limits.Resource.TOKENS, reserved, used)
         self._settle(key.name, reserved, used)
 
     def headers(self, key: ApiKey) -> dict[str, str]:
@@ -230,7 +228,7 @@ class SharedLimits:
         self._last_limiters[key.name] = limiter
         return amount
 
-    def _transact(self, name: str, work: Callable[[KeyWindows], int]) -> tuple[int, Limiter]:
+    def _transact(self, name: str, work: Callable[[KeyWindows], int]) -> tuple[int, limits.Limiter]:
         """Write what is settled, and do `work`, in one transaction; runs in a thread."""
         state = self._states[name]
         with state.lock:
@@ -238,10 +236,10 @@ class SharedLimits:
             held = state.held - sum(reserved for reserved, _ in settled)
 
             # it may run again after a failure, so the state of this server changes after it
-            def change(rows: Rows) -> tuple[int, Limiter]:
+            def change(rows: Rows) -> tuple[int, limits.Limiter]:
                 windows = KeyWindows(rows, name, self._clock)
                 used = sum(used for _, used in settled)
-                windows.limiter.settle(Resource.TOKENS, reserved=0, used=used)
+                windows.limiter.settle(limits.Resource.TOKENS, reserved=0, used=used)
                 windows.hold(self.id, held)  # before the work, which may use what was given back
                 amount = work(windows)
                 windows.hold(self.id, held + amount)
@@ -259,7 +257,7 @@ class SharedLimits:
         self._states[name].settled.append((reserved, used))
         self._threads.submit(self._write, name)
 
-    def _release(self, key: ApiKey, work: "Future[tuple[int, Limiter]]") -> None:
+    def _release(self, key: ApiKey, work: "Future[tuple[int, limits.Limiter]]") -> None:
         """Settle a reservation whose request has ended before it was made."""
         if not work.cancelled() and work.exception() is None:
             self._settle(key.name, work.result()[0], 0)
@@ -285,7 +283,7 @@ def keys_in(server: PostgresServer) -> DatabaseKeys:
 
 def key_database_in(server: PostgresServer) -> PostgresDatabase:
     """The tables of the keys in a database."""
-    return PostgresDatabase(server, "keys", shared_keys.MIGRATIONS, KeyStoreError)
+    return PostgresDatabase(server, "keys", shared_keys.MIGRATIONS, keys.KeyStoreError)
 
 
 def usage_in(server: PostgresServer) -> PostgresDatabase:

@@ -3,16 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
-from pydantic import (
-    AfterValidator,
-    AliasChoices,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    StringConstraints,
-    model_validator,
-)
+import pydantic
 from pydantic.alias_generators import to_camel
 
 from shepherd import images, messages, sampling
@@ -33,7 +24,7 @@ _FOREIGN_PARTS = (
 class GeminiModel(RequestModel):
     """A request's object; its fields can be named in camel case and in snake case."""
 
-    model_config = ConfigDict(alias_generator=to_camel)
+    model_config = pydantic.ConfigDict(alias_generator=to_camel)
 
 
 def _image(value: object) -> images.Image | None:
@@ -52,7 +43,7 @@ def _image(value: object) -> images.Image | None:
 _STANDARD_BASE64 = str.maketrans("-_", "+/")
 """The alphabet of base64 for URLs is accepted too."""
 
-InlineImage = Annotated[images.Image | None, PlainValidator(_image)]
+InlineImage = Annotated[images.Image | None, pydantic.PlainValidator(_image)]
 
 
 class DataPart(GeminiModel):
@@ -60,7 +51,7 @@ class DataPart(GeminiModel):
 
     inline_data: InlineImage = None
 
-    @model_validator(mode="before")
+    @pydantic.model_validator(mode="before")
     @classmethod
     def _refuse_foreign(cls, value: object) -> object:
         """The part, a plain string as one of text; raises ValueError for a kind not served."""
@@ -78,9 +69,9 @@ class FunctionCall(GeminiModel):
     """A call in the history."""
 
     id: str | None = None
-    name: Annotated[str, Field(min_length=1)]
-    args: Annotated[messages.JsonObject, BeforeValidator(arguments_object)] = Field(
-        default_factory=dict[str, Any]
+    name: Annotated[str, pydantic.Field(min_length=1)]
+    args: Annotated[messages.JsonObject, pydantic.BeforeValidator(arguments_object)] = (
+        pydantic.Field(default_factory=dict[str, Any])
     )
 
 
@@ -90,7 +81,7 @@ class FunctionResponse(GeminiModel):
     id: str | None = None
     name: str | None = None
     response: Any = None
-    parts: fields.ListOrNull[DataPart] = Field(default_factory=list[DataPart])
+    parts: fields.ListOrNull[DataPart] = pydantic.Field(default_factory=list[DataPart])
 
 
 class Part(DataPart):
@@ -110,14 +101,16 @@ def _parts(value: object) -> object:
     return cast(object, value) if isinstance(value, list) else [value]
 
 
-Parts: TypeAlias = Annotated[list[Part], Field(fail_fast=True), BeforeValidator(_parts)]
+Parts: TypeAlias = Annotated[
+    list[Part], pydantic.Field(fail_fast=True), pydantic.BeforeValidator(_parts)
+]
 
 
 class Content(GeminiModel):
     """A turn of the conversation; it is the user's unless it has a role."""
 
     role: Literal["user", "model", "function", "tool"] | None = None
-    parts: Parts = Field(default_factory=list[Part])
+    parts: Parts = pydantic.Field(default_factory=list[Part])
 
 
 def as_content(value: object) -> object:
@@ -130,7 +123,7 @@ def as_content(value: object) -> object:
 class Instructions(GeminiModel):
     """The system instruction: a content of texts, whose role does not matter."""
 
-    parts: Parts = Field(default_factory=list[Part])
+    parts: Parts = pydantic.Field(default_factory=list[Part])
 
     @property
     def text(self) -> str:
@@ -147,7 +140,7 @@ def _texts_only(value: Instructions | None) -> Instructions | None:
 
 
 SystemInstruction = Annotated[
-    Instructions | None, BeforeValidator(as_content), AfterValidator(_texts_only)
+    Instructions | None, pydantic.BeforeValidator(as_content), pydantic.AfterValidator(_texts_only)
 ]
 
 MAX_CONTENTS = 10_000
@@ -163,7 +156,9 @@ def _contents(value: object) -> object:
     return items
 
 
-Contents = Annotated[list[Content], Field(min_length=1, fail_fast=True), BeforeValidator(_contents)]
+Contents = Annotated[
+    list[Content], pydantic.Field(min_length=1, fail_fast=True), pydantic.BeforeValidator(_contents)
+]
 
 
 def images_of(parts: Sequence[DataPart]) -> tuple[images.Image, ...]:
@@ -176,14 +171,14 @@ def _filled(value: object) -> object:
     return fields.without_empty(fields.list_or_empty(value))
 
 
-Word: TypeAlias = Annotated[str, StringConstraints(to_upper=True)] | None
+Word: TypeAlias = Annotated[str, pydantic.StringConstraints(to_upper=True)] | None
 
 
 class ThinkingConfig(GeminiModel):
     """Whether the model reasons, and whether the answer shows it."""
 
     include_thoughts: bool | None = None
-    thinking_budget: Annotated[int | None, Field(ge=-1), fields.NUMBER] = None
+    thinking_budget: Annotated[int | None, pydantic.Field(ge=-1), fields.NUMBER] = None
     thinking_level: Word = None
 
 
@@ -205,11 +200,13 @@ class GenerationConfig(GeminiModel, fields.OwnControls):
     )
     """Frequency penalty; 0: off."""
     seed: Annotated[int | None, fields.NUMBER] = None
-    max_output_tokens: Annotated[int | None, Field(ge=1), fields.NUMBER] = None
+    max_output_tokens: Annotated[int | None, pydantic.Field(ge=1), fields.NUMBER] = None
     stop_sequences: Annotated[
-        list[str], Field(max_length=sampling.MAX_STOP_STRINGS), BeforeValidator(_filled)
-    ] = Field(default_factory=list[str])
-    candidate_count: Annotated[int | None, Field(ge=1), fields.NUMBER] = None
+        list[str],
+        pydantic.Field(max_length=sampling.MAX_STOP_STRINGS),
+        pydantic.BeforeValidator(_filled),
+    ] = pydantic.Field(default_factory=list[str])
+    candidate_count: Annotated[int | None, pydantic.Field(ge=1), fields.NUMBER] = None
     response_logprobs: bool | None = None
     logprobs: Annotated[int | None, fields.in_range("logprobs"), fields.NUMBER] = None
     """Tell so many of the likeliest tokens too."""
@@ -217,14 +214,14 @@ class GenerationConfig(GeminiModel, fields.OwnControls):
     response_schema: messages.JsonObject | None = None
     response_json_schema: Annotated[
         messages.JsonObject | None,
-        Field(
-            validation_alias=AliasChoices(
+        pydantic.Field(
+            validation_alias=pydantic.AliasChoices(
                 "responseJsonSchema", "response_json_schema", "_responseJsonSchema"
             )
         ),
     ] = None
     thinking_config: ThinkingConfig | None = None
-    response_modalities: Annotated[list[Word], BeforeValidator(_filled)] = Field(
+    response_modalities: Annotated[list[Word], pydantic.BeforeValidator(_filled)] = pydantic.Field(
         default_factory=list[Word]
     )
     speech_config: Any = None
@@ -234,7 +231,7 @@ class GenerationConfig(GeminiModel, fields.OwnControls):
 class FunctionDeclaration(GeminiModel):
     """A function on offer; one of two fields has the schema of its arguments."""
 
-    name: Annotated[str, Field(min_length=1, max_length=256)]
+    name: Annotated[str, pydantic.Field(min_length=1, max_length=256)]
     description: str | None = None
     parameters: messages.JsonObject | None = None
     parameters_json_schema: messages.JsonObject | None = None
@@ -245,9 +242,9 @@ class Tool(GeminiModel):
 
     function_declarations: Annotated[
         list[FunctionDeclaration],
-        Field(max_length=fields.MAX_TOOLS, fail_fast=True),
-        BeforeValidator(_filled),
-    ] = Field(default_factory=list[FunctionDeclaration])
+        pydantic.Field(max_length=fields.MAX_TOOLS, fail_fast=True),
+        pydantic.BeforeValidator(_filled),
+    ] = pydantic.Field(default_factory=list[FunctionDeclaration])
     google_search: Any = None
     google_search_retrieval: Any = None
     google_maps: Any = None
@@ -264,8 +261,8 @@ class FunctionCallingConfig(GeminiModel):
     """Whether the model calls functions, and which."""
 
     mode: Word = None
-    allowed_function_names: Annotated[list[str], BeforeValidator(_filled)] = Field(
-        default_factory=list[str]
+    allowed_function_names: Annotated[list[str], pydantic.BeforeValidator(_filled)] = (
+        pydantic.Field(default_factory=list[str])
     )
 
 
@@ -276,7 +273,9 @@ class ToolConfig(GeminiModel):
 
 
 Tools: TypeAlias = Annotated[
-    list[Tool], Field(max_length=fields.MAX_TOOLS, fail_fast=True), BeforeValidator(_filled)
+    list[Tool],
+    pydantic.Field(max_length=fields.MAX_TOOLS, fail_fast=True),
+    pydantic.BeforeValidator(_filled),
 ]
 
 
@@ -287,7 +286,7 @@ class GenerateRequest(GeminiModel, fields.OwnControls):
     """The conversation; images are `inlineData`, and files are refused."""
     system_instruction: SystemInstruction = None
     """Instructions to the model: a content of texts."""
-    tools: Tools = Field(default_factory=list[Tool])
+    tools: Tools = pydantic.Field(default_factory=list[Tool])
     """`functionDeclarations`, with `parameters` or `parametersJsonSchema`. Tools that Google runs
     are refused.
     """
@@ -320,7 +319,7 @@ class CountRequest(GeminiModel):
     """A whole request, in place of the contents."""
     system_instruction: SystemInstruction = None
     """Instructions beside the contents."""
-    tools: Tools = Field(default_factory=list[Tool])
+    tools: Tools = pydantic.Field(default_factory=list[Tool])
     """Functions on offer beside the contents."""
 
 
@@ -333,16 +332,16 @@ class EmbedContentBody(GeminiModel):
     """The body of `POST /v1beta/models/{model}:embedContent`."""
 
     model: str | None = None
-    content: Annotated[Instructions, BeforeValidator(as_content)]
+    content: Annotated[Instructions, pydantic.BeforeValidator(as_content)]
     """The text; nothing else."""
     output_dimensionality: Annotated[
-        int | None, Field(ge=0, le=embedding.MAX_DIMENSIONS, strict=True)
+        int | None, pydantic.Field(ge=0, le=embedding.MAX_DIMENSIONS, strict=True)
     ] = None
     """Numbers of the vector."""
     auto_truncate: bool | None = None
     """true: a text that is too long loses its end."""
 
-    @model_validator(mode="before")
+    @pydantic.model_validator(mode="before")
     @classmethod
     def _refuse_unserved(cls, value: object) -> object:
         """Refuse fields that would change the vector and are not served."""
@@ -364,6 +363,6 @@ class BatchEmbedBody(GeminiModel):
     """The body of `POST /v1beta/models/{model}:batchEmbedContents`."""
 
     requests: Annotated[
-        list[EmbedContentBody], Field(max_length=embedding.MAX_INPUTS, fail_fast=True)
+        list[EmbedContentBody], pydantic.Field(max_length=embedding.MAX_INPUTS, fail_fast=True)
     ]
     """A request for each text, all of the same model and size."""

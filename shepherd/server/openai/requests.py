@@ -2,15 +2,7 @@
 
 from typing import Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import (
-    AfterValidator,
-    AliasChoices,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    model_validator,
-)
+import pydantic
 
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.body import RequestModel
@@ -25,13 +17,13 @@ def _token_limit(value: int | None) -> int | None:
     return value
 
 
-TokenLimit = Annotated[int | None, Field(ge=-1), AfterValidator(_token_limit)]
+TokenLimit = Annotated[int | None, pydantic.Field(ge=-1), pydantic.AfterValidator(_token_limit)]
 
 
 class WireCustomCall(RequestModel):
     """The custom tool of a replayed call, and the text that the model sent to it."""
 
-    name: Annotated[str, Field(min_length=1)]
+    name: Annotated[str, pydantic.Field(min_length=1)]
     input: str = ""
 
 
@@ -42,7 +34,7 @@ class WireToolCall(RequestModel):
     function: tools.WireFunctionCall | None = None
     custom: WireCustomCall | None = None
 
-    @model_validator(mode="after")
+    @pydantic.model_validator(mode="after")
     def _check_kind(self) -> "WireToolCall":
         """Refuse a call of neither kind, or of both, with the request that has it."""
         self.to_call(default_id="")  # raises ValueError
@@ -72,7 +64,7 @@ def _flat_format(value: object) -> object:
 class WireCustom(tools.CustomTool):
     """A custom tool on offer, whose input is text."""
 
-    format: Annotated[tools.CustomFormat | None, BeforeValidator(_flat_format)] = None
+    format: Annotated[tools.CustomFormat | None, pydantic.BeforeValidator(_flat_format)] = None
 
 
 class WireTool(RequestModel):
@@ -82,7 +74,7 @@ class WireTool(RequestModel):
     function: tools.WireFunction | None = None
     custom: WireCustom | None = None
 
-    @model_validator(mode="before")
+    @pydantic.model_validator(mode="before")
     @classmethod
     def _nested(cls, value: object) -> object:
         """Put the fields of a tool that stand beside the type into an object of their own."""
@@ -92,7 +84,7 @@ class WireTool(RequestModel):
             return {"type": kind, kind: sent}
         return cast(object, value)
 
-    @model_validator(mode="after")
+    @pydantic.model_validator(mode="after")
     def _check_kind(self) -> "WireTool":
         """Refuse a tool without the fields of its type, with the request that has it."""
         _ = self.tool  # raises ValueError
@@ -111,12 +103,12 @@ class WireMessage(RequestModel):
     """A message of any role."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: Annotated[Content, PlainValidator(content_of)] = Field(
+    content: Annotated[Content, pydantic.PlainValidator(content_of)] = pydantic.Field(
         default=None, validate_default=True
     )
     reasoning_content: str | None = None
     reasoning: str | None = None
-    tool_calls: fields.ListOrNull[WireToolCall] = Field(default_factory=list[WireToolCall])
+    tool_calls: fields.ListOrNull[WireToolCall] = pydantic.Field(default_factory=list[WireToolCall])
     tool_call_id: str | None = None
     name: str | None = None
 
@@ -124,10 +116,11 @@ class WireMessage(RequestModel):
 class TemplateOptions(RequestModel):
     """Options for the chat template; other names are variables of the model's own template."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = pydantic.ConfigDict(extra="allow")
 
     enable_thinking: Annotated[
-        bool | None, Field(validation_alias=AliasChoices("enable_thinking", "thinking"))
+        bool | None,
+        pydantic.Field(validation_alias=pydantic.AliasChoices("enable_thinking", "thinking")),
     ] = None
     """Whether the model reasons."""
 
@@ -150,10 +143,12 @@ class ChatRequest(sampling.SamplingFields, fields.GrammarFields):
 
     model: fields.ModelName = None
     messages: Annotated[
-        list[WireMessage], Field(min_length=1, fail_fast=True), BeforeValidator(fields.few_messages)
+        list[WireMessage],
+        pydantic.Field(min_length=1, fail_fast=True),
+        pydantic.BeforeValidator(fields.few_messages),
     ]
     """The conversation; system messages are merged, images are `data:` URLs."""
-    tools: fields.Tools[WireTool] = Field(default_factory=list[WireTool])
+    tools: fields.Tools[WireTool] = pydantic.Field(default_factory=list[WireTool])
     """Functions and custom tools on offer."""
     tool_choice: Any = None
     """`auto`; `none`: the tools are not offered; `required`: the answer is calls; a tool's name: it
@@ -167,16 +162,19 @@ class ChatRequest(sampling.SamplingFields, fields.GrammarFields):
     max_completion_tokens: TokenLimit = None
     """Tokens to generate at most; none or -1: as many as fit."""
     max_tokens: Annotated[
-        TokenLimit, Field(validation_alias=AliasChoices("max_tokens", "n_predict"))
+        TokenLimit,
+        pydantic.Field(validation_alias=pydantic.AliasChoices("max_tokens", "n_predict")),
     ] = None
     """The older name of the same, also `n_predict`."""
     reasoning_effort: str | None = None
     """`none`: the model does not reason; `minimal` to `xhigh`: how much it does."""
     thinking_budget_tokens: Annotated[
         int | None,
-        Field(
+        pydantic.Field(
             ge=-1,
-            validation_alias=AliasChoices("thinking_budget_tokens", "reasoning_budget_tokens"),
+            validation_alias=pydantic.AliasChoices(
+                "thinking_budget_tokens", "reasoning_budget_tokens"
+            ),
         ),
     ] = None
     """The most tokens of reasoning, also `reasoning_budget_tokens`; -1: no limit."""
@@ -184,7 +182,7 @@ class ChatRequest(sampling.SamplingFields, fields.GrammarFields):
     """`enable_thinking`: whether the model reasons; outweighs the effort. Other names are variables
     of the chat template of a model in this process.
     """
-    n: Annotated[int | None, Field(ge=1)] = None
+    n: Annotated[int | None, pydantic.Field(ge=1)] = None
     """Answers to give, each with its own seed; `server.max_choices`."""
     response_format: Any = None
     """`text`; `json_object`: any JSON object; `json_schema`: JSON that fits the schema, with

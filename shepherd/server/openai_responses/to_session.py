@@ -11,8 +11,7 @@ from msgspec import Struct, field, structs
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject, Message, ToolCall
 from shepherd.server.errors import ApiError, invalid
-from shepherd.server.openai_responses import items
-from shepherd.server.openai_responses.requests import ResponsesRequest
+from shepherd.server.openai_responses import items, requests
 from shepherd.server.openai_responses.tools import Toolset, toolset
 from shepherd.server.seal import Seal, SealError
 from shepherd.server.wire.content import Content
@@ -48,7 +47,7 @@ class Translator(Struct, frozen=True):
     _logged_types: set[str] = field(default_factory=set[str])
 
     def conversation(
-        self, request: ResponsesRequest, history: Sequence[items.Item], model: ModelInfo
+        self, request: requests.ResponsesRequest, history: Sequence[items.Item], model: ModelInfo
     ) -> Conversation:
         """The conversation of a request, whose `input` is the end of `history`.
 
@@ -216,7 +215,7 @@ def _is_answer(item: items.Item) -> bool:
     return not isinstance(item.model, items.CallOutputItem)
 
 
-def _output_format(request: ResponsesRequest) -> OutputFormat | None:
+def _output_format(request: requests.ResponsesRequest) -> OutputFormat | None:
     """The format of the answer, None for free text; raises ApiError."""
     value: Any = request.text.format if request.text is not None else None
     if value is None:

@@ -13,13 +13,12 @@ from starlette.responses import PlainTextResponse, Response
 
 from shepherd.errors import ShepherdError
 from shepherd.messages import JsonObject
-from shepherd.server import errors, guard, models, responses
+from shepherd.server import errors, guard, models, responses, settings
 from shepherd.server.access.paths import ADMIN_PREFIX, METRICS_PATH
 from shepherd.server.body import BodyReader, RequestModel
 from shepherd.server.operation.lifecycle import LOADING_SECONDS
 from shepherd.server.operation.metrics import Metrics, total
 from shepherd.server.record import current_key
-from shepherd.server.settings import ServerContext
 from shepherd.version import __version__
 
 _READY, _LOADING = "ready", "loading"
@@ -41,7 +40,7 @@ class ShutdownBody(RequestModel):
     """Maximum wait for running requests; by default `server.shutdown_seconds`."""
 
 
-def operation_router(context: ServerContext) -> APIRouter:
+def operation_router(context: settings.ServerContext) -> APIRouter:
     """The routes for those who run the server, and for programs that look if there is one."""
     router = APIRouter()
     _add_state(router, context)
@@ -50,7 +49,7 @@ def operation_router(context: ServerContext) -> APIRouter:
     return router
 
 
-def _add_state(router: APIRouter, context: ServerContext) -> None:
+def _add_state(router: APIRouter, context: settings.ServerContext) -> None:
     """The routes that say whether there is a server, and whether it can answer."""
 
     @router.get("/", response_class=PlainTextResponse)
@@ -115,7 +114,7 @@ def _add_metrics(router: APIRouter, metrics: Metrics) -> None:
         return Response(encode(metrics.registry), headers=headers)
 
 
-def _add_admin(router: APIRouter, context: ServerContext) -> None:
+def _add_admin(router: APIRouter, context: settings.ServerContext) -> None:
     """What `shepherd ctl` does, with a key for `admin` or over the server's Unix socket."""
     lifecycle, bodies = context.lifecycle, BodyReader(context.settings, _MAX_BODY)
 
@@ -168,7 +167,7 @@ def _check_access(request: Request) -> None:
         raise errors.ApiError(403, message, "insufficient_scope")
 
 
-async def server_status(context: ServerContext) -> str:
+async def server_status(context: settings.ServerContext) -> str:
     """`ready`, or why new requests should go elsewhere: a name of `REASONS`."""
     lifecycle = context.lifecycle
     if lifecycle.draining:
@@ -181,12 +180,12 @@ async def server_status(context: ServerContext) -> str:
     return _READY if await context.backend.reachable() else "error"
 
 
-def _running(context: ServerContext) -> int:
+def _running(context: settings.ServerContext) -> int:
     """The requests that run, without this one."""
     return max(0, context.monitor.metrics.running - 1)
 
 
-def _state(context: ServerContext) -> JsonObject:
+def _state(context: settings.ServerContext) -> JsonObject:
     """What `shepherd ctl status` tells about the process, its requests and its models."""
     lifecycle, metrics = context.lifecycle, context.monitor.metrics
     return {

@@ -7,9 +7,8 @@ from msgspec.structs import asdict
 from pydantic import Field
 from starlette.requests import Request
 
-from shepherd.server import models, responses
+from shepherd.server import models, responses, settings
 from shepherd.server.body import RequestModel
-from shepherd.server.settings import ServerContext
 from shepherd.server.wire.fields import Seconds
 
 
@@ -22,7 +21,7 @@ class LoadRequest(RequestModel):
     """How long it stays without requests, as in `server.keep_alive`."""
 
 
-def pool_router(context: ServerContext) -> APIRouter:
+def pool_router(context: settings.ServerContext) -> APIRouter:
     """The routes about models in memory; those that load and unload also at llama.cpp's paths."""
     router = APIRouter()
 

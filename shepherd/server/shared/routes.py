@@ -23,18 +23,12 @@ from shepherd.conversation.shared.session import SharedSession, snapshot
 from shepherd.images import check_count, decode_image
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject
+from shepherd.server import responses
 from shepherd.server.access.audit import AuditLog, noted_command
 from shepherd.server.access.key import KeyScope
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, to_api_error
 from shepherd.server.record import key_has, record_of
-from shepherd.server.responses import (
-    STREAMED,
-    EventStreamResponse,
-    Frames,
-    JsonResponse,
-    while_connected,
-)
 from shepherd.server.settings import ServerContext
 from shepherd.server.shared.follow import DecisionBody, watch, watch_request
 from shepherd.server.wire.errors import OpenAiErrors, error_body
@@ -167,24 +161,26 @@ def _add_requests(router: APIRouter, conversation: SharedSession, context: Serve
         if body.in_background:
             position = conversation.queue.position(prompt_request)
             answer = {**prompt_request.to_json(), "position": position, "client": client}
-            return JsonResponse(answer, HTTPStatus.ACCEPTED, headers)
-        await while_connected(request.receive, prompt_request.done.wait())
+            return responses.JsonResponse(answer, HTTPStatus.ACCEPTED, headers)
+        await responses.while_connected(request.receive, prompt_request.done.wait())
         if prompt_request.error is not None:
             raise prompt_request.error
-        return JsonResponse(prompt_request.to_json(), headers=headers)
+        return responses.JsonResponse(prompt_request.to_json(), headers=headers)
 
     @router.get("/request/{id}")
-    async def read_request(id: str) -> JsonResponse:
+    async def read_request(id: str) -> responses.JsonResponse:
         """The state of a request, and its answer once it has ended. The last 200 are kept."""
         prompt_request = conversation.find(id)
         body = prompt_request.to_json()
         if prompt_request.error is not None:
             error = to_api_error(prompt_request.error, conversation.backend.info.context_size)
             body |= error_body(error)
-        return JsonResponse({**body, "position": conversation.queue.position(prompt_request)})
+        return responses.JsonResponse(
+            {**body, "position": conversation.queue.position(prompt_request)}
+        )
 
     @router.delete("/request/{id}")
-    async def cancel_request(id: str) -> JsonResponse:
+    async def cancel_request(id: str) -> responses.JsonResponse:
         """Withdraw a waiting request, or stop the running one; 409 if it has ended.
 
         202: the running one ends as soon as its work stops; then `response_complete` is sent.
@@ -192,13 +188,13 @@ def _add_requests(router: APIRouter, conversation: SharedSession, context: Serve
         prompt_request = conversation.cancel(id)
         is_over = prompt_request.done.is_set()
         status = HTTPStatus.OK if is_over else HTTPStatus.ACCEPTED
-        return JsonResponse(prompt_request.to_json(), status)
+        return responses.JsonResponse(prompt_request.to_json(), status)
 
 
 def _add_updates(router: APIRouter, conversation: SharedSession, context: ServerContext) -> None:
     """Add the stream of all updates."""
 
-    @router.get("/updates", response_class=Response, responses=STREAMED)
+    @router.get("/updates", response_class=Response, responses=responses.STREAMED)
     async def read_updates(request: Request) -> Response:
         """All updates as events; `Last-Event-ID` or `?after=` resumes after an id.
 
@@ -217,40 +213,42 @@ def _add_session(router: APIRouter, conversation: SharedSession) -> None:
     """Add the routes that read the session and its context."""
 
     @router.get("/session")
-    async def read_session(request: Request) -> JsonResponse:
+    async def read_session(request: Request) -> responses.JsonResponse:
         """The session: messages, model, context, the running request, the queue, the update id.
 
         The updates after `update_id` continue exactly this state.
         """
-        return JsonResponse(snapshot(conversation, _identity(request, _named_client(request))))
+        return responses.JsonResponse(
+            snapshot(conversation, _identity(request, _named_client(request)))
+        )
 
     @router.get("/context")
-    async def read_context() -> JsonResponse:
+    async def read_context() -> responses.JsonResponse:
         """The tokens of each part of the next prompt, those read so far, and the context's size.
 
         `exact` is false for estimates.
         """
-        return JsonResponse((await conversation.measure()).to_json())
+        return responses.JsonResponse((await conversation.measure()).to_json())
 
 
 def _add_saved_sessions(router: APIRouter, conversation: SharedSession) -> None:
     """Add the routes that list and resume saved sessions."""
 
     @router.get("/sessions")
-    async def list_sessions() -> JsonResponse:
+    async def list_sessions() -> responses.JsonResponse:
         """The newest saved sessions of the directory; `current` marks the one that is served."""
         summaries = await asyncio.to_thread(conversation.saved_sessions, MAX_SESSIONS)
         sessions = [_session_to_json(summary, conversation) for summary in summaries]
-        return JsonResponse({"sessions": sessions})
+        return responses.JsonResponse({"sessions": sessions})
 
     @router.post("/sessions/{id}")
-    async def resume_session(id: str) -> JsonResponse:
+    async def resume_session(id: str) -> responses.JsonResponse:
         """Serve a saved session in place of this one, for all clients; 409 while a request runs.
 
         Every client gets a `snapshot`.
         """
         await conversation.resume(id)
-        return JsonResponse({"update_id": conversation.log.id_of(conversation.log.last)})
+        return responses.JsonResponse({"update_id": conversation.log.id_of(conversation.log.last)})
 
 
 def _add_commands(
@@ -261,7 +259,7 @@ def _add_commands(
     @router.post("/command")
     async def run_command(
         request: Request, body: Annotated[CommandBody, context.bodies.of(CommandBody)]
-    ) -> JsonResponse:
+    ) -> responses.JsonResponse:
         """Run a command of the conversation, such as `/undo`; 409 while a request runs.
 
         A command that changes files or the approval mode needs a key with the scope `approve`. So
@@ -276,15 +274,17 @@ def _add_commands(
             work = conversation.command(body.command)
             # one that changes the conversation goes on when its client hangs up
             ends_with_client = command.name in OWN_COMMANDS
-            output = await (while_connected(request.receive, work) if ends_with_client else work)
-        return JsonResponse({"command": command.name, "content": output})
+            output = await (
+                responses.while_connected(request.receive, work) if ends_with_client else work
+            )
+        return responses.JsonResponse({"command": command.name, "content": output})
 
     @router.post("/clear")
-    async def clear_session() -> JsonResponse:
+    async def clear_session() -> responses.JsonResponse:
         """Remove all messages; 409 while a request runs or waits."""
         with noted_command(audit, "clear", ""):
             conversation.clear()
-        return JsonResponse({"update_id": conversation.log.id_of(conversation.log.last)})
+        return responses.JsonResponse({"update_id": conversation.log.id_of(conversation.log.last)})
 
 
 def _add_approvals(router: APIRouter, conversation: SharedSession, context: ServerContext) -> None:
@@ -293,7 +293,7 @@ def _add_approvals(router: APIRouter, conversation: SharedSession, context: Serv
     @router.post("/approvals/{id}")
     async def decide_approval(
         id: str, request: Request, body: Annotated[DecisionBody, context.bodies.of(DecisionBody)]
-    ) -> JsonResponse:
+    ) -> responses.JsonResponse:
         """Answer an `approval_needed`; only the client that sent the request may do this.
 
         With `always` the rules in the question are stored.
@@ -302,7 +302,7 @@ def _add_approvals(router: APIRouter, conversation: SharedSession, context: Serv
         key = record_of(request.scope).owner or NO_KEY
         approval = Approval(Choice(body.decision), body.reason, by=key, values=body.values)
         conversation.approver.decide(id, client, approval)
-        return JsonResponse({"id": id, "decision": body.decision})
+        return responses.JsonResponse({"id": id, "decision": body.decision})
 
 
 def _session_to_json(summary: SessionSummary, conversation: SharedSession) -> JsonObject:
@@ -348,13 +348,13 @@ def _followed(
     """The response with the frames of `follow`, during which the client counts as present."""
 
     @asynccontextmanager
-    async def open_frames() -> AsyncGenerator[Frames]:
+    async def open_frames() -> AsyncGenerator[responses.Frames]:
         with conversation.presence.listening(identity):
             async with aclosing(follow()) as frames:
                 yield frames
 
     keepalive = context.settings.keepalive
-    return EventStreamResponse(open_frames, to_api_error, keepalive, late_headers=headers)
+    return responses.EventStreamResponse(open_frames, to_api_error, keepalive, late_headers=headers)
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import cast
 
 from msgspec import Struct
 
-from shepherd import errors
+from shepherd import errors, messages
 from shepherd.backends.api.history import replace_surrogates
 from shepherd.backends.api.overflow import (
     Overflow,
@@ -23,7 +23,6 @@ from shepherd.backends.api.overflow import (
 )
 from shepherd.backends.api.prompt import rejects_images, rejects_tools
 from shepherd.json_text import as_object, as_text
-from shepherd.messages import JsonObject
 
 TRANSIENT = frozenset({408, 409, 425})
 MODEL_FLAG = "`--model NAME`"
@@ -276,7 +275,7 @@ def is_final(body: object) -> bool:
     return as_text(_error_object(body).get("code")) == FAILED
 
 
-def _error_object(body: object) -> JsonObject:
+def _error_object(body: object) -> messages.JsonObject:
     """The `error` in a body, which may be JSON text; {} if it has none."""
     if isinstance(body, str):
         try:

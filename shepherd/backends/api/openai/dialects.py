@@ -11,11 +11,9 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct, field, structs
 
-from shepherd.backends.api.adapter import ModelEntry
-from shepherd.backends.api.history import Rules
+from shepherd.backends.api import adapter, history, parameters
 from shepherd.backends.api.http.client import Endpoint
 from shepherd.backends.api.model_list import listed_model
-from shepherd.backends.api.parameters import EFFORTS, NONE, nearest
 from shepherd.config.section import Effort
 from shepherd.json_text import as_flag, as_object, as_objects, as_text, as_texts
 from shepherd.messages import JsonObject
@@ -57,8 +55,8 @@ _TENSORRT_SAMPLING: Mapping[str, str] = {
 }
 
 _ANY_NAME = r"(?s).+"
-_STRICT = Rules()
-_LENIENT = Rules(user_first=True, merge=True, call_id=_ANY_NAME, tool_name=_ANY_NAME)
+_STRICT = history.Rules()
+_LENIENT = history.Rules(user_first=True, merge=True, call_id=_ANY_NAME, tool_name=_ANY_NAME)
 
 
 class Dialect(Struct, frozen=True):
@@ -75,7 +73,7 @@ class Dialect(Struct, frozen=True):
     name: str = "openai"
     sampling: Mapping[str, str] = field(default_factory=lambda: STRICT_SAMPLING)
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
-    rules: Rules = _STRICT
+    rules: history.Rules = _STRICT
     switch: Switch = Switch.EFFORT
     thoughts: tuple[str, ...] = ()
     every_thought: bool = False
@@ -136,7 +134,7 @@ DEEPSEEK = Dialect(
 MISTRAL = Dialect(
     name="mistral",
     sampling={**STRICT_SAMPLING, "seed": "random_seed"},
-    rules=Rules(user_last=True, call_id="[A-Za-z0-9]{9}", call_id_length=9),
+    rules=history.Rules(user_last=True, call_id="[A-Za-z0-9]{9}", call_id_length=9),
     switch=Switch.UNSAID,
     usage_option=False,
 )
@@ -215,12 +213,12 @@ def effort_of(model: str, effort: str) -> str:
     minimum = min_effort(model)
     if not effort:
         return minimum
-    accepted = list(EFFORTS[EFFORTS.index(minimum) :])
-    if minimum == NONE:
+    accepted = list(parameters.EFFORTS[parameters.EFFORTS.index(minimum) :])
+    if minimum == parameters.NONE:
         accepted.remove(Effort.MINIMAL)  # only GPT-5 has it
     if gpt_version(model) < _XHIGH_SINCE:
         accepted.remove(Effort.XHIGH)
-    return nearest(effort, tuple(accepted))
+    return parameters.nearest(effort, tuple(accepted))
 
 
 def min_effort(model: str) -> str:
@@ -233,7 +231,7 @@ def min_effort(model: str) -> str:
     return "none" if version >= (5, 1) else "minimal"
 
 
-def parse_models(body: JsonObject) -> list[ModelEntry]:
+def parse_models(body: JsonObject) -> list[adapter.ModelEntry]:
     """The models of a list in OpenAI's format, with the extensions of other servers."""
     items = ((as_text(item.get("id")), item) for item in as_objects(body.get("data")))
     return [listed_model(name, item, vision=_vision(item)) for name, item in items if name]

@@ -15,12 +15,9 @@ from shepherd.cli.commands.output import note, show
 from shepherd.cli.commands.providers import view
 from shepherd.cli.request import load_settings
 from shepherd.cli.terminal.secrets import STDIN, interrupted_by, read_key
+from shepherd.config import paths, provider_book, secrets, settings
 from shepherd.config.load import load_config
-from shepherd.config.paths import Paths
 from shepherd.config.provider import LOCAL, Provider, make_provider, vendor_of
-from shepherd.config.provider_book import ProviderBook
-from shepherd.config.secrets import ENVIRONMENT
-from shepherd.config.settings import bare_type, parse_bool
 from shepherd.errors import ConfigError, UsageError
 from shepherd.validation import did_you_mean
 
@@ -41,7 +38,7 @@ class Console:
 
     command = "shepherd provider"
 
-    def __init__(self, book: ProviderBook) -> None:
+    def __init__(self, book: provider_book.ProviderBook) -> None:
         self.book = book
 
     @property
@@ -164,7 +161,7 @@ async def use_provider(console: Console, selector: str) -> int:
     """Make a provider answer from now on, or the local model with LOCAL."""
     from shepherd.config.edit import set_value, unset_value  # imports tomlkit
 
-    path = Paths.from_env(os.environ).user_file
+    path = paths.Paths.from_env(os.environ).user_file
     chosen = None if selector == LOCAL else console.book.pick(selector)
     if not await console.switch(selector):  # what can't be opened is not chosen for later
         return 1
@@ -200,7 +197,7 @@ def _stop_using(console: Console, name: str) -> None:
     from shepherd.config.edit import unset_value  # imports tomlkit
 
     config = load_config(Path.cwd(), os.environ)
-    path = Paths.from_env(os.environ).user_file
+    path = paths.Paths.from_env(os.environ).user_file
     source = config.source(SETTING)
     if config.model.provider.partition("/")[0] == name and source.path == path:
         unset_value(path, SETTING)
@@ -234,14 +231,16 @@ async def _tell_with_key_advice(console: Console, sentence: str, provider: Provi
     console.tell(f"{sentence} {advice}".rstrip())
 
 
-def _changed(provider: Provider, key: str, value: str, book: ProviderBook) -> Provider:
+def _changed(
+    provider: Provider, key: str, value: str, book: provider_book.ProviderBook
+) -> Provider:
     """The provider with `key` set to the text `value`; an API key in `value` is stored.
 
     Raises UsageError.
     """
     if not key.startswith(_HEADER):  # the name of a header keeps its hyphens
         key = key.replace("-", "_")
-    is_place = value in _PLACES or value.startswith(ENVIRONMENT)
+    is_place = value in _PLACES or value.startswith(secrets.ENVIRONMENT)
     if key == KEY and not is_place:
         return _with_key(provider, value, book)
     values = provider.model_dump(exclude_defaults=True)
@@ -254,7 +253,7 @@ def _changed(provider: Provider, key: str, value: str, book: ProviderBook) -> Pr
     return _checked(provider.name, values)
 
 
-def _with_key(provider: Provider, secret: str, book: ProviderBook) -> Provider:
+def _with_key(provider: Provider, secret: str, book: provider_book.ProviderBook) -> Provider:
     """The provider with the key `secret`, which is stored where the old one is, else in a file."""
     place = provider.api_key if provider.api_key == "keyring" else "file"
     book.secrets.store(provider.name, secret, place)
@@ -277,11 +276,11 @@ def _parsed(key: str, value: str) -> object:
         names = [name.replace("_", "-") for name in Provider.model_fields if name != "name"]
         suggestion = did_you_mean(key.replace("_", "-"), names) or f"; there are {', '.join(names)}"
         raise UsageError(f"a provider has no setting {key}{suggestion}")
-    kind = bare_type(field)
+    kind = settings.bare_type(field)
     if kind == list[str]:
         return value.replace(",", " ").split()
     if kind is bool:
-        return parse_bool(value)
+        return settings.parse_bool(value)
     try:
         return _NUMBERS[kind](value.replace("_", ""))  # `32_000`
     except (KeyError, ValueError):
