@@ -13,8 +13,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from shepherd.config.files import exclusive, read_text, write_private
-from shepherd.config.section import Section
+from shepherd.config import files, section
 from shepherd.errors import ConfigError
 
 MAX_BYTES = 1_048_576
@@ -38,7 +37,7 @@ class Proposal(Struct, frozen=True):
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-class _Accepted(Section):
+class _Accepted(section.Section):
     """The file: a description of what was accepted, by its hash."""
 
     accepted: dict[str, str] = {}
@@ -64,11 +63,11 @@ class AcceptanceStore(Struct, frozen=True):
     def _change(self, digest: str, description: str | None) -> None:
         """Write the file with this description of the digest, or without it for None."""
         try:
-            with exclusive(self.path):
+            with files.exclusive(self.path):
                 accepted = {k: v for k, v in self._load().accepted.items() if k != digest}
                 if description is not None:
                     accepted[digest] = description
-                write_private(self.path, json.dumps({"accepted": accepted}, indent=2))
+                files.write_private(self.path, json.dumps({"accepted": accepted}, indent=2))
         except OSError as error:
             raise ConfigError(f"{self.path}: can't be written: {error}") from error
 
@@ -79,7 +78,7 @@ class AcceptanceStore(Struct, frozen=True):
                 raise ConfigError(
                     f"{self.path}: others can write to it; run: chmod 600 {self.path}"
                 )
-            text = read_text(self.path, MAX_BYTES)
+            text = files.read_text(self.path, MAX_BYTES)
         except FileNotFoundError:
             return _Accepted()
         try:

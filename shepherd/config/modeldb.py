@@ -13,15 +13,14 @@ from pydantic import Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from shepherd import errors, validation
+from shepherd.config import section, settings
 from shepherd.config.files import line_of, parse_toml, read_settings
-from shepherd.config.section import Section
-from shepherd.config.settings import expected
 
 PACKAGED = "models.toml"
 LIMIT_PARAMETERS = Literal["", "max_tokens", "max_completion_tokens", "max_output_tokens"]
 
 
-class ModelEntry(Section):
+class ModelEntry(section.Section):
     """One entry of the database; shorter patterns and the server supply its unset values."""
 
     match: list[str] = Field(min_length=1)
@@ -119,5 +118,5 @@ def _describe(problem: ErrorDetails) -> str:
         problem,
         key,
         unknown=f"unknown key {key}{validation.did_you_mean(key, ModelEntry.model_fields)}",
-        expected=expected(field) if field else "a table",
+        expected=settings.expected(field) if field else "a table",
     )

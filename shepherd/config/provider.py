@@ -12,8 +12,7 @@ from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from shepherd import errors, validation
-from shepherd.config.section import Effort, Section
-from shepherd.config.settings import expected
+from shepherd.config import section, settings
 from shepherd.plugins import Group, installed_plugins
 
 ProviderType = Literal[
@@ -86,7 +85,7 @@ def _check_place(place: str) -> str:
     return place
 
 
-class Provider(Section):
+class Provider(section.Section):
     """A service that answers, and the settings to reach its model."""
 
     name: str = Field(exclude=True)
@@ -140,7 +139,7 @@ class Provider(Section):
     dialect: Dialect = ""
     """`strict` or `extended` OpenAI parameters; "" = as known of the server."""
 
-    effort: Effort = Field(default=Effort.UNSET, strict=False)
+    effort: section.Effort = Field(default=section.Effort.UNSET, strict=False)
     """How much the model thinks; an unsupported value becomes the nearest supported one. "" = as
     `model.thinking` says."""
 
@@ -235,7 +234,7 @@ def _describe(name: str, problem: ErrorDetails) -> str:
     elif setting == "headers":
         expectation = "a table of texts"
     else:
-        expectation = "" if field is None else expected(field)
+        expectation = "" if field is None else settings.expected(field)
     suggestion = validation.did_you_mean(key, Provider.model_fields)
     text = validation.describe_problem(
         problem,

@@ -15,8 +15,7 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
-from shepherd.errors import ConfigError
-from shepherd.json_text import as_objects
+from shepherd import errors, json_text
 from shepherd.mcp.connection import Connection, Host, Link, OtherTransportError, Streams
 from shepherd.mcp.login import Login
 from shepherd.mcp.process import MAX_MESSAGE_BYTES, Launcher, ServerProcess
@@ -112,7 +111,7 @@ class _Links:
                 yield Link(wire.streams(), wire.closed, lambda: wire.problem or login.problem)
             except Exception as error:
                 if login.problem:  # only the user can help
-                    raise ConfigError(login.problem) from error
+                    raise errors.ConfigError(login.problem) from error
                 # a server that has answered before speaks this transport
                 if transport.refuses_posts and not sse and not wire.has_received:
                     raise OtherTransportError from error
@@ -291,7 +290,7 @@ class _HttpWire(_Wire):
 def drop_output_schemas(message: types.JSONRPCMessage) -> None:
     """Remove the schemas of results: the SDK would run their regular expressions."""
     if isinstance(message, types.JSONRPCResponse):
-        for tool in as_objects(message.result.get("tools")):
+        for tool in json_text.as_objects(message.result.get("tools")):
             tool.pop("outputSchema", None)
 
 

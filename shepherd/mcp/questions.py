@@ -9,9 +9,8 @@ import mcp_types as types
 from mcp.client.session import ClientRequestContext
 from msgspec import Struct
 
-from shepherd import errors, events
+from shepherd import errors, events, json_text
 from shepherd.backends.base import Backend
-from shepherd.json_text import as_list, as_object
 from shepherd.messages import Message, Role
 from shepherd.session import Session
 from shepherd.tools.text import plain_text
@@ -91,7 +90,7 @@ class Questions:
             question = f"{text}\n\nOpen this address yourself if you trust it:\n{params.url}"
             values = await self._ask("visit an address", question)
             return types.ElicitResult(action="decline" if values is None else "accept")
-        properties = as_object(params.requested_schema.get("properties"))
+        properties = json_text.as_object(params.requested_schema.get("properties"))
         if len(properties) > _MAX_FIELDS:
             return _DECLINED
         fields = tuple(_label(name, part) for name, part in properties.items())
@@ -181,7 +180,7 @@ def _choices(part: Mapping[str, Any]) -> tuple[str, ...]:
     """The texts that a field accepts, none for any text."""
     if part.get("type") == "boolean":
         return ("yes", "no")
-    return tuple(map(str, as_list(part.get("enum"))))
+    return tuple(map(str, json_text.as_list(part.get("enum"))))
 
 
 def _content(
@@ -194,7 +193,7 @@ def _content(
             result[name] = _value(part, text.strip())
         elif "default" in part:
             result[name] = part["default"]
-        elif name in as_list(schema.get("required")):
+        elif name in json_text.as_list(schema.get("required")):
             raise ValueError(f"{name} is empty")
     return result
 
@@ -202,7 +201,7 @@ def _content(
 def _value(part: Mapping[str, Any], text: str) -> str | int | float | bool:
     """The user's text in the type of its field; raises ValueError for one that does not fit."""
     choices = part.get("enum")
-    if isinstance(choices, list) and text not in as_list(choices):
+    if isinstance(choices, list) and text not in json_text.as_list(choices):
         raise ValueError(f"{text} is not one of the choices")
     match part.get("type"):
         case "integer":

@@ -16,11 +16,9 @@ from urllib.parse import parse_qsl, urlsplit
 from msgspec import Struct
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from shepherd import errors, validation
-from shepherd.config import acceptance, files
+from shepherd import errors, json_text, validation
+from shepherd.config import acceptance, files, section
 from shepherd.config.paths import Paths, project_mcp_files
-from shepherd.config.section import Section
-from shepherd.json_text import as_object
 
 Place = Literal["file", "keyring"]
 REFERENCE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
@@ -52,7 +50,7 @@ def _check_variables(names: dict[str, str]) -> dict[str, str]:
     return names
 
 
-class ServerDefinition(Section):
+class ServerDefinition(section.Section):
     """A server: a command that is started, or the URL of one that runs."""
 
     command: str = ""
@@ -256,7 +254,7 @@ def _tables(file: Path) -> Mapping[str, object]:
     try:
         text = files.read_text(file, files.MAX_FILE_BYTES)
         if file.suffix == ".json":
-            tables: object = as_object(json.loads(text)).get("mcpServers", {})
+            tables: object = json_text.as_object(json.loads(text)).get("mcpServers", {})
         else:
             tables = tomllib.loads(text)
     except FileNotFoundError:

@@ -16,8 +16,7 @@ from typing import Annotated, Any, cast
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from shepherd.config.files import make_private_directory, read_text, write_private
-from shepherd.config.section import ApproveMode
+from shepherd.config import files, section
 from shepherd.errors import BusyError, ConfigError, InvalidRequestError
 from shepherd.json_text import to_json
 
@@ -40,7 +39,7 @@ class Job(BaseModel):
     cwd: str
     timer: str
     model: str = ""
-    approve: ApproveMode | None = None
+    approve: section.ApproveMode | None = None
     environment: dict[str, str] = {}
 
 
@@ -72,7 +71,7 @@ class JobStore(Struct, frozen=True):
         """A job; raises InvalidRequestError if there is none, ConfigError if its file is broken."""
         path = self._directory(name) / _JOB
         try:
-            return Job.model_validate_json(read_text(path, MAX_JOB))
+            return Job.model_validate_json(files.read_text(path, MAX_JOB))
         except FileNotFoundError as error:
             hint = "`shepherd schedule list` shows the jobs."
             raise InvalidRequestError(f"There is no job {name!r}; {hint}") from error
@@ -83,7 +82,7 @@ class JobStore(Struct, frozen=True):
         """The prompt of a job; raises ConfigError if its file is missing or too long."""
         path = self._directory(name) / _PROMPT
         try:
-            return read_text(path, MAX_PROMPT)
+            return files.read_text(path, MAX_PROMPT)
         except FileNotFoundError as error:
             raise ConfigError(f"{path}: missing; remove the job and add it again") from error
 
@@ -92,15 +91,15 @@ class JobStore(Struct, frozen=True):
         if len(prompt.encode()) > MAX_PROMPT:
             raise InvalidRequestError(f"The prompt is longer than {MAX_PROMPT} bytes.")
         directory = self._directory(job.name)
-        make_private_directory(self.root)
+        files.make_private_directory(self.root)
         try:
             directory.mkdir(mode=0o700)
         except FileExistsError as error:
             raise InvalidRequestError(
                 f"There is a job {job.name!r} already; remove it, or use another --name."
             ) from error
-        write_private(directory / _PROMPT, prompt)
-        write_private(directory / _JOB, job.model_dump_json(indent=2))
+        files.write_private(directory / _PROMPT, prompt)
+        files.write_private(directory / _JOB, job.model_dump_json(indent=2))
 
     def remove(self, name: str) -> None:
         """Delete a job and its log; raises InvalidRequestError if there is none."""
@@ -129,7 +128,7 @@ class JobStore(Struct, frozen=True):
         """Append a run to the job's log."""
         runs = [*self.runs(name), run][-MAX_RUNS:]
         text = "".join(f"{entry.model_dump_json()}\n" for entry in runs)
-        write_private(self._directory(name) / _LOG, text)
+        files.write_private(self._directory(name) / _LOG, text)
 
     @contextmanager
     def running(self, name: str) -> Generator[bool]:

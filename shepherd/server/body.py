@@ -11,9 +11,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 from starlette.requests import Request
 
+from shepherd import errors, json_text
 from shepherd.config.server import ServerSection
-from shepherd.errors import BusyError
-from shepherd.json_text import is_finite
 from shepherd.server.errors import ApiError, invalid_body
 
 MAX_VALUES = 50_000
@@ -157,7 +156,7 @@ class BodyReader:
     def _take(self, chunk: bytes, body: bytearray) -> None:
         """Add a part to a body; raises BusyError if all bodies together have too many bytes."""
         if self._buffered_bytes + len(chunk) > _BUFFER_FACTOR * self._max_bytes:
-            raise BusyError("Too many large requests are being read; try again later.")
+            raise errors.BusyError("Too many large requests are being read; try again later.")
         body += chunk
         self._buffered_bytes += len(chunk)
 
@@ -232,7 +231,7 @@ def check_shape(body: bytes) -> None:
 
 def check_finite(value: object) -> None:
     """Raise ApiError for a number that is too large for a float, which JSON reads as infinite."""
-    if not is_finite(value):
+    if not json_text.is_finite(value):
         raise ApiError(400, "The body has a number that is too large.", "invalid_json")
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import httpx
 from msgspec import structs
 
-from shepherd import errors, events, messages, sampling
+from shepherd import errors, events, json_text, messages, sampling
 from shepherd.backends.api import stream
 from shepherd.backends.api.adapter import Adapter
 from shepherd.backends.api.calls import CallCollector, CollectedCalls, as_text
@@ -19,7 +19,6 @@ from shepherd.backends.base import Generation
 from shepherd.backends.output.filter import OutputFilter
 from shepherd.backends.output.style import GENERIC, OutputStyle
 from shepherd.backends.output.text import ContentTokens
-from shepherd.json_text import read_json, too_deep
 from shepherd.session import Session
 
 FENCES_ONLY = OutputStyle("native", think=(), formats=frozenset(), separator="")
@@ -340,9 +339,9 @@ class Reading:
 def _object(text: bytes) -> messages.JsonObject:
     """The event's object; {} for any other value, from which a decoder makes nothing."""
     try:
-        value = read_json(text)
+        value = json_text.read_json(text)
     except (ValueError, RecursionError):
         return {}
-    if not isinstance(value, dict) or too_deep(text, value):
+    if not isinstance(value, dict) or json_text.too_deep(text, value):
         return {}
     return cast(messages.JsonObject, value)

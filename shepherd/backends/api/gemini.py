@@ -4,9 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 from urllib.parse import quote
 
-from shepherd.backends.api import adapter, embedding, stream
-from shepherd.backends.api.gemini_request import chat_body, model_path
-from shepherd.backends.api.model_list import listed_model
+from shepherd.backends.api import adapter, embedding, gemini_request, model_list, stream
 from shepherd.backends.embedding import EmbeddingInput, normalised, plain_texts
 from shepherd.events import FinishReason
 from shepherd.json_text import as_count, as_error_status, as_object, as_objects, as_text, as_texts
@@ -154,7 +152,7 @@ class GeminiEmbeddings(adapter.EmbeddingApi):
     """Takes texts only. Shortened vectors come without a length of 1, which is made here."""
 
     def request(self, model: str, request: EmbeddingInput) -> adapter.ApiRequest:
-        name = model_path(model)
+        name = gemini_request.model_path(model)
         size = {"outputDimensionality": request.dimensions} if request.dimensions else {}
         requests: list[JsonObject] = [
             {"model": name, "content": {"parts": [{"text": text}]}, **size}
@@ -188,7 +186,7 @@ class GeminiAdapter(adapter.Adapter):
         self, session: Session, model: adapter.ModelTraits, max_tokens: int
     ) -> adapter.ApiRequest:
         path = f"{_resource(model.id)}:streamGenerateContent?alt=sse"
-        return adapter.ApiRequest(path, chat_body(session, model, max_tokens))
+        return adapter.ApiRequest(path, gemini_request.chat_body(session, model, max_tokens))
 
     def decoder(self) -> stream.Decoder:
         return GeminiDecoder()
@@ -217,7 +215,7 @@ class GeminiAdapter(adapter.Adapter):
 
 def _resource(model: str) -> str:
     """The path of a model, such as "/v1beta/models/gemini-3-pro"."""
-    return f"{_VERSION}/{quote(model_path(model), safe='/')}"
+    return f"{_VERSION}/{quote(gemini_request.model_path(model), safe='/')}"
 
 
 def _entry(item: JsonObject) -> adapter.ModelEntry | None:
@@ -225,4 +223,4 @@ def _entry(item: JsonObject) -> adapter.ModelEntry | None:
     name, methods = as_text(item.get("name")), as_texts(item.get("supportedGenerationMethods"))
     if not name or (methods and "generateContent" not in methods):
         return None
-    return listed_model(name.removeprefix("models/"), item)
+    return model_list.listed_model(name.removeprefix("models/"), item)

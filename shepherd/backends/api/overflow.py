@@ -13,8 +13,7 @@ from typing import cast
 
 from msgspec import Struct
 
-from shepherd.json_text import as_count, as_list
-from shepherd.messages import JsonObject
+from shepherd import json_text, messages
 
 MAX_TEXT = 2_000
 """An error text longer than this many characters is cut."""
@@ -198,7 +197,7 @@ def rejected_fields(body: object) -> list[str]:
     for part in _objects(body):
         if isinstance(name := part.get("param"), str):
             names.append(name)
-        if steps := as_list(part.get("loc")):
+        if steps := json_text.as_list(part.get("loc")):
             names.append(".".join(map(str, steps)))
     return list(dict.fromkeys(names))
 
@@ -239,7 +238,7 @@ def _to_int(number: str) -> int:
     return int(re.sub(r"[^0-9]", "", number))
 
 
-def _walk(value: object, depth: int = 0) -> Iterator[str | JsonObject]:
+def _walk(value: object, depth: int = 0) -> Iterator[str | messages.JsonObject]:
     """The texts and objects in the usual places of errors; an object after what is in it.
 
     A text that is JSON counts as its value.
@@ -256,13 +255,13 @@ def _walk(value: object, depth: int = 0) -> Iterator[str | JsonObject]:
         for item in cast(list[object], value)[:MAX_ITEMS]:
             yield from _walk(item, depth + 1)
     elif isinstance(value, dict):
-        error = cast(JsonObject, value)
+        error = cast(messages.JsonObject, value)
         for key in _INNER:  # only these fields: others repeat the request
             yield from _walk(error.get(key), depth + 1)
         yield error
 
 
-def _objects(body: object) -> list[JsonObject]:
+def _objects(body: object) -> list[messages.JsonObject]:
     return [part for part in _walk(body) if not isinstance(part, str)]
 
 
@@ -273,7 +272,7 @@ def _messages(body: object, *, fields: bool = False) -> Iterator[str]:
             yield _plain(part)
             continue
         # "loc": ["body", "messages", 0] becomes "messages.0: "
-        steps = [str(step) for step in as_list(part.get("loc"))] if fields else []
+        steps = [str(step) for step in json_text.as_list(part.get("loc"))] if fields else []
         name = ".".join(steps[1:] if steps[:1] == ["body"] else steps)
         lead = f"{name}: " if name else ""
         for text in map(part.get, _LEAVES):
@@ -283,7 +282,7 @@ def _messages(body: object, *, fields: bool = False) -> Iterator[str]:
 
 def _field(body: object, name: str) -> int | None:
     """The first number that is not 0 in a field `name`, anywhere in the error; None without one."""
-    numbers = (as_count(part.get(name)) for part in _objects(body))
+    numbers = (json_text.as_count(part.get(name)) for part in _objects(body))
     return next(filter(None, numbers), None)
 
 

@@ -11,11 +11,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from shepherd.backends.base import Concurrency
-from shepherd.backends.llamacpp.cache.disk_cache import DiskCache, cache_capacity, open_disk_cache
-from shepherd.backends.llamacpp.cache.sequence import HostCache
+from shepherd.backends.llamacpp.cache import disk_cache, sequence
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
-from shepherd.backends.llamacpp.native import devices, fitting, gguf
-from shepherd.backends.llamacpp.native.batch import Span
+from shepherd.backends.llamacpp.native import batch, devices, fitting, gguf
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.model import NativeAdapters, NativeModel, configured_adapters
 from shepherd.backends.llamacpp.native.params import (
@@ -122,7 +120,7 @@ class Engine(Struct, eq=False):
             context = NativeContext(model, params)
             resources.callback(context.close)
             loaded.apply(context.handle)
-            disk = open_disk_cache(order.cache, settings, path, params)
+            disk = disk_cache.open_disk_cache(order.cache, settings, path, params)
             if settings.deterministic:  # before anything reads the limits of the context
                 make_deterministic(model, context)
             pool = _sequence_pool(model, context, settings, disk)
@@ -236,7 +234,7 @@ def _sequence_pool(
     model: NativeModel,
     context: NativeContext,
     settings: LlamaCppSection,
-    disk: DiskCache | None,
+    disk: disk_cache.DiskCache | None,
 ) -> SequencePool:
     """The pool of a context's sequences, with its cache tiers.
 
@@ -244,7 +242,7 @@ def _sequence_pool(
     deterministic result can use one.
     """
     restores = not (settings.deterministic and model.window)
-    host = HostCache(cache_capacity(settings) if restores else 0)
+    host = sequence.HostCache(disk_cache.cache_capacity(settings) if restores else 0)
     return SequencePool(
         context,
         model.window,
@@ -316,9 +314,9 @@ def _last_logits(context: NativeContext, parts: Sequence[Sequence[int]], vocabul
     """The last logits of a sequence that is decoded in parts, beside another one."""
     start = 0
     for part in parts:
-        spans = [Span(0, start, part, wants_logits=True)]
+        spans = [batch.Span(0, start, part, wants_logits=True)]
         if context.sequences > 1:  # other tokens, which must not change the result
-            spans.append(Span(1, start, part[::-1], wants_logits=start > 0))
+            spans.append(batch.Span(1, start, part[::-1], wants_logits=start > 0))
         context.decode(spans)
         start += len(part)
     logits = bytes(context.logits_row(len(parts[-1]) - 1, vocabulary))

@@ -5,9 +5,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
+from shepherd import json_text, messages
 from shepherd.backends.output.repair import loads, read_json, repair_json
-from shepherd.json_text import as_list, as_object, referenced
-from shepherd.messages import JsonObject, ToolSpec
 
 _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -48,13 +47,13 @@ class ParsedCall(NamedTuple):
     """A call to an offered tool."""
 
     name: str
-    arguments: JsonObject
+    arguments: messages.JsonObject
 
 
 class ToolCatalog:
     """The offered tools, by name."""
 
-    def __init__(self, tools: Sequence[ToolSpec]) -> None:
+    def __init__(self, tools: Sequence[messages.ToolSpec]) -> None:
         self.parameters = {t.name: t.parameters for t in tools}
         """The JSON schema of each tool's arguments."""
         self.names = tuple(self.parameters)
@@ -139,7 +138,7 @@ class ToolCatalog:
         has_others = not beside.keys() <= set(self.argument_names(tool))
         return None if explicit or has_others else ParsedCall(tool, beside)
 
-    def _named_by_key(self, data: JsonObject) -> ParsedCall | None:
+    def _named_by_key(self, data: messages.JsonObject) -> ParsedCall | None:
         """The call in an object whose only key is the tool's name, as Apertus writes it."""
         if len(data) != 1:
             return None
@@ -147,7 +146,7 @@ class ToolCatalog:
         tool = self.known(name)
         if tool is None or not isinstance(arguments, dict):
             return None
-        return ParsedCall(tool, cast(JsonObject, arguments))
+        return ParsedCall(tool, cast(messages.JsonObject, arguments))
 
 
 def all_or_none(calls: Iterable[ParsedCall | None]) -> tuple[ParsedCall, ...]:
@@ -157,18 +156,18 @@ def all_or_none(calls: Iterable[ParsedCall | None]) -> tuple[ParsedCall, ...]:
     return result if len(result) == len(listed) else ()
 
 
-def _unwrapped(value: Any) -> JsonObject:
+def _unwrapped(value: Any) -> messages.JsonObject:
     """The object with name and arguments, which OpenAI's form has under `function`; {} if none."""
-    data = as_object(value)
-    return as_object(data["function"]) if isinstance(data.get("function"), dict) else data
+    data = json_text.as_object(value)
+    return json_text.as_object(data["function"]) if isinstance(data.get("function"), dict) else data
 
 
-def is_definition(data: JsonObject) -> bool:
+def is_definition(data: messages.JsonObject) -> bool:
     """Whether `data` is the definition of a tool, which some models repeat in place of a call."""
     return "description" in data and "parameters" in data
 
 
-def _as_object(value: Any) -> JsonObject | None:
+def _as_object(value: Any) -> messages.JsonObject | None:
     """Arguments as an object, also if they are an object in a string; nothing means none."""
     if isinstance(value, str):
         if not value.strip():
@@ -179,21 +178,21 @@ def _as_object(value: Any) -> JsonObject | None:
             return None
     if value is None:
         return {}
-    return cast(JsonObject, value) if isinstance(value, dict) else None
+    return cast(messages.JsonObject, value) if isinstance(value, dict) else None
 
 
-def properties(parameters: JsonObject) -> JsonObject:
+def properties(parameters: messages.JsonObject) -> messages.JsonObject:
     """The schema of each argument by name."""
-    return as_object(parameters.get("properties"))
+    return json_text.as_object(parameters.get("properties"))
 
 
-def types_of(schema: Any, root: JsonObject, depth: int = 0) -> frozenset[str]:
+def types_of(schema: Any, root: messages.JsonObject, depth: int = 0) -> frozenset[str]:
     """The JSON types that `schema` allows; empty if it does not state any."""
     if not isinstance(schema, Mapping) or depth > _MAX_REFS:
         return frozenset()
     schema = cast(Mapping[str, Any], schema)
     if isinstance(schema.get("$ref"), str):
-        return types_of(referenced(root, schema["$ref"]), root, depth + 1)
+        return types_of(json_text.referenced(root, schema["$ref"]), root, depth + 1)
     named = schema.get("type")
     if isinstance(named, str):
         return frozenset({named})
@@ -213,7 +212,7 @@ def types_of(schema: Any, root: JsonObject, depth: int = 0) -> frozenset[str]:
     return frozenset()
 
 
-def from_text(text: str, schema: Any, root: JsonObject) -> Any:
+def from_text(text: str, schema: Any, root: messages.JsonObject) -> Any:
     """The argument in `text`, converted to the schema's type; the text itself in case of doubt."""
     types = types_of(schema, root)
     trimmed = text.strip()
@@ -225,9 +224,9 @@ def from_text(text: str, schema: Any, root: JsonObject) -> Any:
     return text if value is None else value
 
 
-def misfits(arguments: JsonObject, parameters: JsonObject) -> list[str]:
+def misfits(arguments: messages.JsonObject, parameters: messages.JsonObject) -> list[str]:
     """Why `arguments` do not fit the schema: one is missing, or has a type that is not allowed."""
-    required = as_list(parameters.get("required"))
+    required = json_text.as_list(parameters.get("required"))
     wrong = [f"{name} is missing" for name in required if name not in arguments]
     known = properties(parameters)
     for name, value in arguments.items():

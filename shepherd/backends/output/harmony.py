@@ -3,8 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from shepherd.backends.output import markers, modes
-from shepherd.backends.output.catalog import problem_of_arguments
+from shepherd.backends.output import catalog, markers, modes
 from shepherd.events import CallbackEvent
 
 START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
@@ -205,6 +204,6 @@ class CallMessage(modes.Mode):
             machine.accept(calls)
             return
         if is_complete:
-            machine.note(problem_of_arguments(self._name, body, machine.catalog))
+            machine.note(catalog.problem_of_arguments(self._name, body, machine.catalog))
         machine.sink.put(CallbackEvent.CONTENT, self._header + body)
         machine.resume(line_start=True)

@@ -3,9 +3,8 @@
 import re
 from abc import abstractmethod
 
-from shepherd.backends.output import bodies, repair
+from shepherd.backends.output import bodies, reader, repair
 from shepherd.backends.output.catalog import ToolCatalog, problem_of, problem_of_arguments
-from shepherd.backends.output.reader import CallReader, Verdict
 
 CALL_KEYS = ("name", "function", "type", "id", "arguments", "parameters")
 _MAX_INDENT = 64
@@ -18,7 +17,7 @@ _BEGINS_OBJECTS = re.compile(r"\[?\s*\{")
 _MAX_MISTRAL_HEAD = 256
 
 
-class JsonReader(CallReader):
+class JsonReader(reader.CallReader):
     """Follows JSON with certain keys as long as it can still be a call to an offered tool."""
 
     def __init__(self, catalog: ToolCatalog, keys: tuple[str, ...]) -> None:
@@ -35,10 +34,10 @@ class JsonReader(CallReader):
         """Whether `head`, without space before it, begins a call; None if more text is needed."""
 
     @abstractmethod
-    def _read_behind(self) -> Verdict | None:
+    def _read_behind(self) -> reader.Verdict | None:
         """Decide after the end of the JSON; None if more text is needed."""
 
-    def feed(self, text: str) -> Verdict | None:
+    def feed(self, text: str) -> reader.Verdict | None:
         """Check how the text begins, then follow its JSON, then what stands behind that."""
         self._pending += text
         if not self._started:
@@ -111,11 +110,11 @@ class BareJsonReader(JsonReader):
         self._bracket = marker[-1]
         self._scanner.scan(self._bracket, 0)
 
-    def finish(self, *, truncated: bool) -> Verdict:
+    def finish(self, *, truncated: bool) -> reader.Verdict:
         """Try to repair JSON that has not ended."""
         return self._reject() if truncated or not self._started else self._read_behind()
 
-    def _read_behind(self) -> Verdict:
+    def _read_behind(self) -> reader.Verdict:
         text = self._bracket + self._read
         calls = self._catalog.from_json_text(text, explicit=True)
         if not calls and self._bracket == "[":
@@ -146,7 +145,7 @@ class FencedCallReader(JsonReader):
         self._closing_line = re.compile(rf"\s*\n[ \t]*{char}{{{len(fence)},}}[ \t]*(?=\r?\n)")
         self._may_become_closing = re.compile(rf"\s*(?:\n[ \t]*{char}*[ \t]*\r?)?")
 
-    def finish(self, *, truncated: bool) -> Verdict:
+    def finish(self, *, truncated: bool) -> reader.Verdict:
         """Take complete JSON for the whole block, although its closing line is missing."""
         if not self._whole_json:
             return self._reject()
@@ -156,7 +155,7 @@ class FencedCallReader(JsonReader):
     def _starts(self, head: str) -> bool:
         return head[0] == "{"
 
-    def _read_behind(self) -> Verdict | None:
+    def _read_behind(self) -> reader.Verdict | None:
         closing = self._closing_line.match(self._pending)
         if closing is None:
             may_close = self._may_become_closing.fullmatch(self._pending)
@@ -164,12 +163,12 @@ class FencedCallReader(JsonReader):
         self._use(closing.end())
         return self._settle()
 
-    def _settle(self) -> Verdict:
+    def _settle(self) -> reader.Verdict:
         calls = self._catalog.from_json_text(self._whole_json, explicit=True)
         return self._accept(calls) if len(calls) == 1 else self._reject()
 
 
-class MistralReader(CallReader):
+class MistralReader(reader.CallReader):
     """Reads after `[TOOL_CALLS]`; the name is empty if a list or an object follows directly."""
 
     def __init__(self, catalog: ToolCatalog, marker: str) -> None:
@@ -179,7 +178,7 @@ class MistralReader(CallReader):
         self._scanner = repair.JsonScanner()
         self._parts_before_json = 0
 
-    def feed(self, text: str) -> Verdict | None:
+    def feed(self, text: str) -> reader.Verdict | None:
         """Read the name, then the JSON to its last bracket."""
         self._pending += text
         if self._name is None:
@@ -193,11 +192,11 @@ class MistralReader(CallReader):
         self._use(end)
         return self._settle() if stop is repair.Stop.CLOSED else None
 
-    def finish(self, *, truncated: bool) -> Verdict:
+    def finish(self, *, truncated: bool) -> reader.Verdict:
         """Try to repair JSON that has not ended."""
         return self._reject() if truncated or self._name is None else self._settle()
 
-    def _settle(self) -> Verdict:
+    def _settle(self) -> reader.Verdict:
         """The calls in the JSON that was read, or what is wrong with it."""
         text = "".join(self._parts[self._parts_before_json :])
         if self._name:

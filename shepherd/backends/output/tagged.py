@@ -3,9 +3,8 @@
 import re
 from collections.abc import Callable
 
-from shepherd.backends.output import bodies, repair, style, xml
+from shepherd.backends.output import bodies, reader, repair, style, xml
 from shepherd.backends.output.catalog import ParsedCall, ToolCatalog, problem_of
-from shepherd.backends.output.reader import ClosingReader, Verdict
 
 _WRAPPERS = {
     "<tool_call>": "</tool_call>",
@@ -52,7 +51,7 @@ _MAX_HEAD = 256
 _CLOSED = xml.Scope(closed=True)
 
 
-class TaggedReader(ClosingReader):
+class TaggedReader(reader.ClosingReader):
     """Reads the body of a tag: JSON values, or any format that `parse_body` knows.
 
     A closing tag inside a JSON string is part of the string, unless a line ends directly after it:
@@ -63,7 +62,7 @@ class TaggedReader(ClosingReader):
         self._tag = CLOSINGS[marker]
         super().__init__(catalog, self._tag)
         # The method that reads next. It is not bound, so that no cycle keeps the reader alive.
-        self._step: Callable[[TaggedReader], Verdict | bool] = TaggedReader._read_head
+        self._step: Callable[[TaggedReader], reader.Verdict | bool] = TaggedReader._read_head
         self._scanner = repair.JsonScanner()
         self._scanned = 0
         """So much of the pending text was read by the scanner."""
@@ -73,18 +72,18 @@ class TaggedReader(ClosingReader):
         self._tag_in_string: tuple[int, int] | None = None
         """Where the first closing tag inside of a string begins and ends."""
 
-    def feed(self, text: str) -> Verdict | None:
+    def feed(self, text: str) -> reader.Verdict | None:
         """Step as far as the text allows.
 
         Each step returns a verdict, True to go on with the next step, or False to wait for text.
         """
         self._pending += text
-        verdict_or_more: Verdict | bool = True
+        verdict_or_more: reader.Verdict | bool = True
         while verdict_or_more is True:
             verdict_or_more = self._step(self)
         return verdict_or_more or None
 
-    def finish(self, *, truncated: bool) -> Verdict:
+    def finish(self, *, truncated: bool) -> reader.Verdict:
         """Decide about a body without its closing tag."""
         if self._step is TaggedReader._read_tail:
             return self._accept(self._calls)
@@ -94,7 +93,7 @@ class TaggedReader(ClosingReader):
         self._use(len(self._pending))
         text, (tag_start, tag_end) = self._read, self._tag_in_string
         calls = bodies.parse_body(text[:tag_start], self._catalog, xml.Scope(final=True)) or ()
-        return Verdict(text[:tag_end], calls, text[tag_end:])
+        return reader.Verdict(text[:tag_end], calls, text[tag_end:])
 
     @property
     def _value(self) -> str:
@@ -111,7 +110,7 @@ class TaggedReader(ClosingReader):
     def _problem(self) -> str:
         return problem_of(self._value.removesuffix(self._tag), self._catalog)
 
-    def _read_head(self) -> Verdict | bool:
+    def _read_head(self) -> reader.Verdict | bool:
         """Decide by its beginning what kind of body it is, or that it is none."""
         blank = _BLANK.match(self._pending)
         start = blank.end() if blank else 0
@@ -148,11 +147,11 @@ class TaggedReader(ClosingReader):
         self._scanned = 0
         self._parts_before_value = len(self._parts)
 
-    def _read_raw(self) -> Verdict | bool:
+    def _read_raw(self) -> reader.Verdict | bool:
         """Wait for the closing tag of a body that is not JSON."""
         return self._search() or False
 
-    def _read_json(self) -> Verdict | bool:
+    def _read_json(self) -> reader.Verdict | bool:
         """Follow a JSON value."""
         stop, at = self._scanner.scan(self._pending, self._scanned)
         self._scanned = 0
@@ -174,7 +173,7 @@ class TaggedReader(ClosingReader):
                 self._scanned = at
         return True
 
-    def _angle(self, at: int) -> Verdict | bool:
+    def _angle(self, at: int) -> reader.Verdict | bool:
         """A `<` in a JSON value: the closing tag, a part of a string, or not yet known."""
         hit = self._closing.at(self._pending, at)
         if hit is not None:
@@ -191,7 +190,7 @@ class TaggedReader(ClosingReader):
         self._scanned = self._scanner.skip_angle(at)
         return True
 
-    def _read_tail(self) -> Verdict | bool:
+    def _read_tail(self) -> reader.Verdict | bool:
         """Behind a JSON value: the closing tag, another value, or the end of the calls."""
         match = _TAIL.match(self._pending)
         start = match.end() if match else 0

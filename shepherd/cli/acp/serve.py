@@ -15,6 +15,7 @@ from typing import Any, cast
 from acp import run_agent
 from acp.interfaces import Agent
 
+from shepherd import json_text, messages
 from shepherd.cli.acp.agent import EditorAgent
 from shepherd.cli.acp.opening import SharedModels
 from shepherd.cli.acp.session import INTERNAL_ERROR, INVALID_REQUEST
@@ -22,8 +23,6 @@ from shepherd.cli.terminal.lines import read_lines, take_streams
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
-from shepherd.json_text import is_finite
-from shepherd.messages import JsonObject
 from shepherd.tools.text import valid_json
 
 TERMINAL = "shepherd: this speaks with an editor, which starts it by itself (Ctrl+D ends it)\n"
@@ -116,15 +115,15 @@ class LineTransport:
 
         self._writer = LineWriter(output, end_input)
 
-    def post(self, message: JsonObject) -> None:
+    def post(self, message: messages.JsonObject) -> None:
         """Send a message after those before it; a thread writes it, so nothing waits."""
         self._writer.write(message_line(message))
 
-    async def send(self, message: JsonObject) -> None:
+    async def send(self, message: messages.JsonObject) -> None:
         """Send a message; the connection's own are sent in this way."""
         self.post(message)
 
-    async def receive(self) -> JsonObject | None:
+    async def receive(self) -> messages.JsonObject | None:
         """The next message; None at the end of the input."""
         while (line := await self._lines.get()) is not None:
             if not line.strip():
@@ -155,13 +154,13 @@ class MessageError(Exception):
         self.id = id
 
     @property
-    def response(self) -> JsonObject:
+    def response(self) -> messages.JsonObject:
         """The answer that reports the error."""
         error = {"code": self.code, "message": str(self)}
         return {"jsonrpc": "2.0", "id": self.id, "error": error}
 
 
-def parse_message(line: bytes) -> JsonObject:
+def parse_message(line: bytes) -> messages.JsonObject:
     """The checked message in `line`; raises MessageError.
 
     Extension data (`_meta`) is left out of the parameters, because nothing here reads it.
@@ -172,13 +171,13 @@ def parse_message(line: bytes) -> JsonObject:
         raise MessageError(PARSE_ERROR, f"Parse error: the line is not JSON ({error})") from error
     if not isinstance(data, dict):
         raise MessageError(INVALID_REQUEST, "Invalid request: a message must be a JSON object")
-    message = cast(JsonObject, data)
-    if not is_finite(message):
+    message = cast(messages.JsonObject, data)
+    if not json_text.is_finite(message):
         raise MessageError(INVALID_REQUEST, "Invalid request: a number is infinite")
     return _checked(message)
 
 
-def message_line(message: JsonObject) -> bytes:
+def message_line(message: messages.JsonObject) -> bytes:
     """The message as a line; lone surrogates become question marks."""
     text = json.dumps(message, ensure_ascii=False, separators=(",", ":"), default=str)
     return text.encode("utf-8", "replace") + b"\n"
@@ -189,7 +188,7 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a number of JSON")
 
 
-def _checked(message: JsonObject) -> JsonObject:
+def _checked(message: messages.JsonObject) -> messages.JsonObject:
     """The message as the package takes it, without an error of its own."""
     request_id = message.get("id")
     if isinstance(request_id, bool) or not isinstance(request_id, str | int | None):
@@ -203,14 +202,14 @@ def _checked(message: JsonObject) -> JsonObject:
     return message
 
 
-def _checked_call(message: JsonObject, id: str | int | None) -> JsonObject:
+def _checked_call(message: messages.JsonObject, id: str | int | None) -> messages.JsonObject:
     """A request or a notification, whose `id` is None, without `_meta`; raises MessageError."""
     if not isinstance(message["method"], str):
         raise MessageError(INVALID_REQUEST, "Invalid request: the method must be a text", id)
     params = message.get("params")
     if not isinstance(params, dict | None):
         raise MessageError(INVALID_REQUEST, "Invalid request: params must be an object", id)
-    params = cast(JsonObject, params or {})
+    params = cast(messages.JsonObject, params or {})
     return message | {"params": {key: params[key] for key in params if key != "_meta"}}
 
 

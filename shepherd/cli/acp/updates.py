@@ -7,10 +7,9 @@ from acp import helpers, schema
 from acp.utils import serialize_params
 from msgspec import Struct, field
 
-from shepherd import errors, events, messages
+from shepherd import errors, events, json_text, messages
 from shepherd.cli.render.tool_view import argument_summary
 from shepherd.events import Topic
-from shepherd.json_text import is_finite
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.registry import traits_of
 from shepherd.tools.text import code_span, fenced, valid_text
@@ -220,7 +219,7 @@ def call_locations(call: messages.ToolCall, cwd: Path) -> list[schema.ToolCallLo
 
 def raw_input(call: messages.ToolCall) -> object:
     """The arguments, as text if JSON can't hold them."""
-    return call.arguments if is_finite(call.arguments) else call.arguments_json
+    return call.arguments if json_text.is_finite(call.arguments) else call.arguments_json
 
 
 def text_content(text: str) -> CallContent:

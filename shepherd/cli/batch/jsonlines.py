@@ -8,8 +8,7 @@ import asyncio
 import sys
 
 from shepherd import errors, events, messages
-from shepherd.cli.batch import protocol
-from shepherd.cli.batch.oneshot import STDIN, Denials, exit_code, question_command
+from shepherd.cli.batch import oneshot, protocol
 from shepherd.cli.terminal.lines import read_lines
 from shepherd.conversation.commands import table
 from shepherd.conversation.commands.present import set_mode
@@ -36,18 +35,18 @@ async def run_json_lines(conversation: Conversation, prompt: str | None = None) 
     if prompt is None:
         await answers.run()
         return 0
-    command = question_command(conversation, prompt)
+    command = oneshot.question_command(conversation, prompt)
     if command is not None:
         return 0 if await answers.command(*command) else 1
     reason = await answers.turn(messages.Message.user(prompt))
-    return exit_code(reason, answers.denials.count)
+    return oneshot.exit_code(reason, answers.denials.count)
 
 
 class _Answers:
     """Prompts and commands wait for their turn; a task reads the input beside it."""
 
     def __init__(self, conversation: Conversation, writer: protocol.EventWriter) -> None:
-        self.denials = Denials(conversation.policy)
+        self.denials = oneshot.Denials(conversation.policy)
         self._conversation = conversation
         self._writer = writer
         self._approver = protocol.JsonApprover(writer.write)
@@ -147,7 +146,7 @@ class _Answers:
 
     async def _read(self) -> None:
         """Take the lines of stdin until it ends; then no question can be answered any more."""
-        lines = read_lines(STDIN)
+        lines = read_lines(oneshot.STDIN)
         number = 0
         try:
             while (line := await lines.get()) is not None:

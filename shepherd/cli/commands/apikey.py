@@ -14,8 +14,7 @@ from shepherd.cli.commands.arguments import Json, with_option_groups
 from shepherd.cli.commands.output import note, show_table, warn
 from shepherd.cli.request import loaded_config
 from shepherd.cli.terminal.sanitize import one_line, sanitize
-from shepherd.config.paths import Paths
-from shepherd.config.section import AuthMode
+from shepherd.config import paths, section
 from shepherd.errors import UsageError
 from shepherd.server.access.key import (
     MAX_LIMIT,
@@ -92,7 +91,7 @@ def add_key(context: typer.Context, name: Name, options: KeyOptions) -> None:
     """Make a key and show it once; only its hash is stored."""
     secret = _keys(context).add(name, options.restrict)
     note(f"Key {name}: keep it now, it can't be shown again.")
-    if loaded_config(context).server.auth_mode is not AuthMode.JSON:
+    if loaded_config(context).server.auth_mode is not section.AuthMode.JSON:
         note("A server asks for keys when it is started with --auth-mode json.")
     typer.echo(secret)
 
@@ -187,7 +186,7 @@ def _usage_store(context: typer.Context) -> "UsageStore | None":
     from shepherd.cli.serve.database import configured_database, usage_store  # imports FastAPI
 
     server = configured_database(loaded_config(context), os.environ)
-    return usage_store(server, Paths.from_env(os.environ))
+    return usage_store(server, paths.Paths.from_env(os.environ))
 
 
 def _keys(context: typer.Context) -> "Keys":
@@ -195,7 +194,7 @@ def _keys(context: typer.Context) -> "Keys":
     from shepherd.cli.serve.database import configured_database, key_store  # imports FastAPI
 
     server = configured_database(loaded_config(context), os.environ)
-    return key_store(server, Paths.from_env(os.environ))
+    return key_store(server, paths.Paths.from_env(os.environ))
 
 
 def table(keys: Sequence[ApiKey], now: datetime, used: Mapping[str, int]) -> Iterator[str]:

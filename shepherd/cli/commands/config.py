@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from shepherd.cli.commands.arguments import ValueCommand
-from shepherd.cli.commands.output import note, warn
+from shepherd.cli.commands import arguments, output
 from shepherd.cli.request import check_overrides, loaded_config
 from shepherd.config.load import default_of, show_config, show_value
 from shepherd.config.paths import Paths, project_file
@@ -40,7 +39,7 @@ def get(context: typer.Context, key: Key) -> None:
     typer.echo(value if isinstance(value, str) else show_value(value))
 
 
-@config.command("set", cls=ValueCommand)
+@config.command("set", cls=arguments.ValueCommand)
 def set_(
     key: Key, value: Annotated[str, typer.Argument(help="The value; lists as in TOML.")]
 ) -> None:
@@ -92,9 +91,9 @@ def path() -> None:
 
 def _report(result: str, problems: str) -> None:
     """Show what was done, and what else is wrong in the file."""
-    note(result)
+    output.note(result)
     if problems:
-        warn(f"the file has other problems:\n{problems}")
+        output.warn(f"the file has other problems:\n{problems}")
 
 
 def _setting_name(name: str) -> str:

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec import Struct
 
+from shepherd import errors, json_text
 from shepherd.backends.base import UpstreamState
 from shepherd.cli.commands.arguments import Json, with_option_groups
 from shepherd.cli.terminal.secrets import STDIN, read_key
 from shepherd.config.load import load_config
-from shepherd.errors import AccessError, BackendError, UnreachableError
-from shepherd.json_text import as_object
 
 if TYPE_CHECKING:
     import httpx
@@ -56,17 +55,17 @@ class ServerAddress(Struct, frozen=True, kw_only=True):
                 reason = f"{error}".rstrip(".")
                 advice = "Is it running, and is the address right?"
                 message = f"The server at {name} can't be reached: {reason}. {advice}"
-                raise UnreachableError(message) from error
+                raise errors.UnreachableError(message) from error
             except ValueError as error:
                 message = f"{name} is not a server of Shepherd."
-                raise BackendError(message) from error
+                raise errors.BackendError(message) from error
         if response.is_success:
             return answer
-        message = str(as_object(answer.get("error")).get("message", ""))
+        message = str(json_text.as_object(answer.get("error")).get("message", ""))
         message = message or f"The server refused: {response.status_code}"
         if response.status_code in (401, 403):
-            raise AccessError(f"{message} {_KEY_ADVICE}")
-        raise BackendError(message)
+            raise errors.AccessError(f"{message} {_KEY_ADVICE}")
+        raise errors.BackendError(message)
 
     def _client(self, socket: Path | None, url: str) -> "httpx.Client":
         """A client of the socket, which needs no key, or of the address."""

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shepherd.cli.commands.arguments import Keyring
-from shepherd.cli.commands.output import note
+from shepherd.cli.commands import arguments, output
 from shepherd.cli.request import loaded_config
 from shepherd.config.paths import Paths
 from shepherd.config.secrets import Secrets
@@ -27,7 +26,7 @@ def migrate(context: typer.Context) -> None:
     server = required_database(loaded_config(context), os.environ)
     for store in stores_of(server):
         store.migrate()
-    note(f"{server.address}: the tables are current.")
+    output.note(f"{server.address}: the tables are current.")
 
 
 @database.command("copy")
@@ -47,14 +46,14 @@ def copy(
     server = required_database(loaded_config(context), os.environ)
     paths = Paths.from_env(os.environ)
     for sentence in copy_state(paths, server):
-        note(sentence)
+        output.note(sentence)
     if sessions:
         for sentence in copy_sessions(paths, server):
-            note(sentence)
+            output.note(sentence)
 
 
 @database.command("password")
-def store_password(*, keyring: Keyring = False) -> None:
+def store_password(*, keyring: arguments.Keyring = False) -> None:
     """Store the password, which is read from the terminal or from stdin."""
     from shepherd.cli.serve.database import PASSWORD_NAME
     from shepherd.config.edit import set_value  # loads tomlkit
@@ -67,4 +66,4 @@ def store_password(*, keyring: Keyring = False) -> None:
     Secrets(paths.credentials_file, os.environ).store(PASSWORD_NAME, password, place)
     set_value(paths.user_file, "server.database_password", place)
     where = "the system's keyring" if keyring else str(paths.credentials_file)
-    note(f"The password is in {where}.")
+    output.note(f"The password is in {where}.")

@@ -22,11 +22,10 @@ from shepherd.cli.commands.arguments import Json
 from shepherd.cli.commands.output import GIB
 from shepherd.cli.request import overrides_of
 from shepherd.cli.terminal.sanitize import sanitize
-from shepherd.config import provider_book, settings
+from shepherd.config import provider_book, section, settings
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths, project_file, project_mcp_files
 from shepherd.config.provider import PROVIDER_TYPES, Provider, missing_type
-from shepherd.config.section import SandboxMode
 from shepherd.conversation.toolbox import build_policy
 from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.plugins import PluginError, installed_plugins
@@ -142,7 +141,7 @@ def _can_be_written(place: Path) -> bool:
     return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
 
 
-def check_sandbox(mode: SandboxMode, finding: Finding) -> Check:
+def check_sandbox(mode: section.SandboxMode, finding: Finding) -> Check:
     """What `finding` means for commands in this mode."""
     advice = tuple(
         f"{attempt.name}: {'; '.join(filter(None, (attempt.reason, attempt.advice)))}"
@@ -150,9 +149,9 @@ def check_sandbox(mode: SandboxMode, finding: Finding) -> Check:
         if not attempt.ok
     )
     if finding.box is None:
-        state = State.BROKEN if mode is SandboxMode.REQUIRED else State.NOTE
+        state = State.BROKEN if mode is section.SandboxMode.REQUIRED else State.NOTE
         return Check("sandbox", state, "none works: commands run without one", advice)
-    if mode is SandboxMode.OFF:
+    if mode is section.SandboxMode.OFF:
         text = f"{finding.box.name} would hold, but the settings switch it off (tools.sandbox)"
         return Check("sandbox", State.NOTE, text, advice)
     return Check("sandbox", State.OK, f"{finding.box.name}, tried and held", advice)

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import typer
 
-from shepherd.cli.commands.arguments import Yes
-from shepherd.cli.commands.output import note, show
+from shepherd.cli.commands import arguments, output
 from shepherd.config.acceptance import AcceptanceStore
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
@@ -24,24 +23,24 @@ def list_hooks() -> None:
     paths = Paths.from_env(os.environ)
     own = description(load_config(Path.cwd(), os.environ).hooks)
     if own:
-        show(f"{paths.user_file}:\n{own}")
+        output.show(f"{paths.user_file}:\n{own}")
     project = load_project_hooks(Path.cwd())
     if project is not None:
         accepted = AcceptanceStore(paths.accepted_file).is_accepted(project.proposal)
         state = "accepted" if accepted else "not accepted, they do not run"
-        show(f"{project.file} ({state}):\n{description(project.section)}")
+        output.show(f"{project.file} ({state}):\n{description(project.section)}")
 
 
 @hooks.command("accept")
-def accept_hooks(yes: Yes = False) -> None:
+def accept_hooks(yes: arguments.Yes = False) -> None:
     """Let the hooks of this project run, exactly as its file has them now."""
     project = _project_hooks()
-    show(f"{project.file}:\n{description(project.section)}")
+    output.show(f"{project.file}:\n{description(project.section)}")
     if not yes:
         typer.confirm("Run them from now on, outside the sandbox?", abort=True)
     store = AcceptanceStore(Paths.from_env(os.environ).accepted_file)
     store.accept(project.proposal, f"hooks in {project.file}")
-    note("The hooks are accepted. A change of the file needs another consent.")
+    output.note("The hooks are accepted. A change of the file needs another consent.")
 
 
 @hooks.command("withdraw")
@@ -49,7 +48,7 @@ def withdraw_hooks() -> None:
     """Stop running the hooks of this project."""
     project = _project_hooks()
     AcceptanceStore(Paths.from_env(os.environ).accepted_file).withdraw(project.proposal)
-    note("The hooks do not run any more.")
+    output.note("The hooks do not run any more.")
 
 
 def _project_hooks() -> ProjectHooks:

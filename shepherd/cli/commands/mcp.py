@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
-from shepherd.cli.commands.arguments import Keyring, Yes, pairs, with_option_groups
-from shepherd.cli.commands.output import note, show, show_rows
+from shepherd.cli.commands import arguments, output
 from shepherd.cli.launch import ended_by_signals
 from shepherd.cli.request import load_settings, overrides_of
 from shepherd.cli.terminal.secrets import read_key
@@ -42,7 +41,7 @@ class AddOptions(Struct, frozen=True, kw_only=True):
     secret: Annotated[
         _Texts, typer.Option(metavar="NAME", help="A secret variable, which is asked for.")
     ] = None
-    keyring: Keyring = False
+    keyring: arguments.Keyring = False
     network: Annotated[bool, typer.Option("--network", help="Let it use the network.")] = False
     no_sandbox: Annotated[
         bool, typer.Option("--no-sandbox", help="Run it outside of the sandbox.")
@@ -57,7 +56,7 @@ class AddOptions(Struct, frozen=True, kw_only=True):
 
 
 @mcp.command("add")
-@with_option_groups
+@arguments.with_option_groups
 def add(
     name: Name,
     options: AddOptions,
@@ -78,8 +77,8 @@ def add(
         "command": (command or [""])[0],
         "args": (command or [])[1:],
         "url": options.url,
-        "env": pairs("--env", options.env),
-        "headers": pairs("--header", options.header),
+        "env": arguments.pairs("--env", options.env),
+        "headers": arguments.pairs("--header", options.header),
         "secrets": dict.fromkeys(secrets, place),
         "network": options.network,
         "sandbox": not options.no_sandbox,
@@ -91,18 +90,18 @@ def add(
     for secret in secrets:
         server_secrets(paths).save(name, secret, read_key(f"{secret}: "), place)
     store.save(server)
-    note(f"The server {name} is added. `shepherd mcp test {name}` tries it.")
+    output.note(f"The server {name} is added. `shepherd mcp test {name}` tries it.")
 
 
 @mcp.command("list")
 def list_servers() -> None:
     """List the servers of the user and of this project."""
     paths = Paths.from_env(os.environ)
-    lines = summaries(paths, Path.cwd(), note)
+    lines = summaries(paths, Path.cwd(), output.note)
     for line in lines:
-        show(line)
+        output.show(line)
     if not lines:
-        note("There are no servers; `shepherd mcp add NAME -- PROGRAM` adds one.")
+        output.note("There are no servers; `shepherd mcp add NAME -- PROGRAM` adds one.")
 
 
 @mcp.command("show")
@@ -127,7 +126,7 @@ def show_server(name: Name) -> None:
         "file": str(server.file),
         "log": str(paths.mcp_logs / f"{server.name}.log") if is_program else "",
     }
-    show_rows(rows, width=10)
+    output.show_rows(rows, width=10)
 
 
 @mcp.command("test")
@@ -143,7 +142,7 @@ def remove(name: Name) -> None:
     paths = Paths.from_env(os.environ)
     store = servers.ServerStore(paths.mcp_file)
     forget_secrets(paths, store.remove(name))
-    note(f"The server {name} is removed.")
+    output.note(f"The server {name} is removed.")
 
 
 @mcp.command("secret")
@@ -151,7 +150,7 @@ def secret(
     name: Name,
     variable: Annotated[str, typer.Argument(help="The secret's name.")],
     *,
-    keyring: Keyring = False,
+    keyring: arguments.Keyring = False,
 ) -> None:
     """Store a secret of a server, which is asked for."""
     paths = Paths.from_env(os.environ)
@@ -164,21 +163,21 @@ def secret(
     changed = servers.make_server(name, settings, servers.Origin.USER, store.path)
     server_secrets(paths).save(name, variable, read_key(f"{variable}: "), place)
     store.save(changed)
-    note(f"{variable} of the server {name} is stored.")
+    output.note(f"{variable} of the server {name} is stored.")
 
 
 @mcp.command("accept")
-def accept(name: Name, yes: Yes = False) -> None:
+def accept(name: Name, yes: arguments.Yes = False) -> None:
     """Accept a server of this project, exactly as its file defines it now."""
     paths = Paths.from_env(os.environ)
     server = find_server(paths, Path.cwd(), name)
     if server.origin is servers.Origin.USER:
         raise UsageError(f"{name} is your own server; it needs no consent.")
-    show(servers.description(server))
+    output.show(servers.description(server))
     if not yes:
         typer.confirm("Start it from now on?", abort=True)
     servers.Consents(AcceptanceStore(paths.accepted_file)).add(server)
-    note(f"The server {name} is accepted.")
+    output.note(f"The server {name} is accepted.")
 
 
 @mcp.command("login")
@@ -194,10 +193,10 @@ def login(name: Name) -> None:
         accept(name)
 
     def show_url(url: str) -> None:
-        note(f"Open this address in your browser:\n{url}")
+        output.note(f"Open this address in your browser:\n{url}")
 
     count = asyncio.run(Login(server, server_secrets(paths)).run(show_url))
-    note(f"You are logged in to {name}; it offers {count} tools.")
+    output.note(f"You are logged in to {name}; it offers {count} tools.")
 
 
 @mcp.command("serve")
@@ -282,13 +281,13 @@ async def _probe(config: Config, cwd: Path, name: str) -> int:
     paths = Paths.from_env(os.environ)
     server = find_server(paths, cwd, name)
     policy, sandbox = build_policy(config, paths, cwd), build_sandbox(config)
-    hub = hub_of([server], paths, policy, sandbox, show)
+    hub = hub_of([server], paths, policy, sandbox, output.show)
     hub.begin()
     try:
         await hub.settled(server.definition.start_timeout + 5)  # the hub itself ends a late start
         [entry] = hub.entries
         for line in offer_lines(entry):
-            show(line)
+            output.show(line)
         return 0 if entry.state is servers.ServerState.READY else 1
     finally:
         await hub.aclose()

@@ -8,9 +8,8 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from shepherd.cli.commands.arguments import ValueCommand, Yes
+from shepherd.cli.commands import arguments, output
 from shepherd.cli.commands.memory_view import counts_line, fact_lines, hit_lines
-from shepherd.cli.commands.output import note, warn
 from shepherd.config.paths import Paths
 from shepherd.memory.memory import Memory
 from shepherd.memory.store import Place
@@ -22,7 +21,7 @@ memory = typer.Typer(
 )
 
 
-@memory.command("search", cls=ValueCommand)
+@memory.command("search", cls=arguments.ValueCommand)
 def search(
     words: Annotated[list[str], typer.Argument(metavar="WORDS...", help="What to look for.")],
 ) -> None:
@@ -41,20 +40,20 @@ def facts() -> None:
 
 
 @memory.command("clear")
-def clear(yes: Yes = False) -> None:
+def clear(yes: arguments.Yes = False) -> None:
     """Delete all messages and facts, of all projects, permanently."""
     if not yes:
         typer.echo(counts_line(_with_memory(lambda memory: memory.counts())))
         typer.confirm("Forget all of it?", abort=True)
     _with_memory(lambda memory: memory.clear())
-    note("The memory is empty.")
+    output.note("The memory is empty.")
 
 
 def _with_memory(work: Callable[[Memory], Awaitable[T]]) -> T:
     """What `work` returns for the user's memory."""
 
     async def do() -> T:
-        memory = Memory(Paths.from_env(os.environ).memory_file, warn)
+        memory = Memory(Paths.from_env(os.environ).memory_file, output.warn)
         try:
             return await work(memory)
         finally:

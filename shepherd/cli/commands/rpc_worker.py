@@ -16,8 +16,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 from msgspec import Struct
 
-from shepherd.cli.commands.arguments import with_option_groups
-from shepherd.cli.commands.output import GIB, note
+from shepherd.cli.commands import arguments, output
 from shepherd.cli.terminal.secrets import interrupted_by
 from shepherd.config.paths import Paths
 from shepherd.errors import ConfigError, UsageError
@@ -57,7 +56,7 @@ class ServiceOptions(Struct, frozen=True, kw_only=True):
     ] = False
 
 
-@with_option_groups
+@arguments.with_option_groups
 def rpc_worker(
     options: ServiceOptions,
     *,
@@ -84,9 +83,9 @@ def rpc_worker(
     service = Service(address, options.port, options.memory, options.threads, folder)
     check_service(service)
     if not ipaddress.ip_address(address).is_loopback:
-        note(_WARNING.format(host=address))
+        output.note(_WARNING.format(host=address))
     if no_sandbox:
-        note(f"RPC worker on {address}:{service.port}, without a sandbox. Ctrl+C ends it.")
+        output.note(f"RPC worker on {address}:{service.port}, without a sandbox. Ctrl+C ends it.")
         serve(service)  # returns only by an error
     raise typer.Exit(_serve_in_box(service))
 
@@ -160,9 +159,9 @@ def _watch(process: subprocess.Popen[bytes], service: "Service", box: str) -> in
     for stream in filter(None, (process.stdout, process.stderr)):
         threading.Thread(target=_forward, args=(stream,), daemon=True).start()
     if (devices := _offer(process, service)) is not None:
-        sizes = ", ".join(f"{device / GIB:.1f} GiB" for device in devices)
+        sizes = ", ".join(f"{device / output.GIB:.1f} GiB" for device in devices)
         place = f"{service.host}:{service.port}"
-        note(f"RPC worker on {place} offers {sizes}, in the {box} sandbox. Ctrl+C ends it.")
+        output.note(f"RPC worker on {place} offers {sizes}, in the {box} sandbox. Ctrl+C ends it.")
     return process.wait()
 
 
@@ -183,4 +182,4 @@ def _forward(stream: IO[bytes]) -> None:
     """Repeat what the worker writes, in a thread of its own, until it ends."""
     with contextlib.suppress(ValueError):  # the stream is closed at the end
         for line in stream:
-            note(line.decode("utf-8", "replace").rstrip())
+            output.note(line.decode("utf-8", "replace").rstrip())

@@ -8,14 +8,11 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
-from shepherd.cli.commands.arguments import with_option_groups
-from shepherd.cli.commands.output import note
+from shepherd.cli.commands import arguments, output
 from shepherd.cli.terminal.sanitize import one_line, sanitize
-from shepherd.config.paths import Paths
-from shepherd.config.section import ApproveMode
+from shepherd.config import paths, section
 from shepherd.errors import UsageError
-from shepherd.schedule.jobs import Job, JobStore, Run, check_name, name_for, program, run_job
-from shepherd.schedule.timers import JobCommand, choose_timer, parse_cron
+from shepherd.schedule import jobs, timers
 
 MAX_PIPED = 1_048_576
 WIDTH = 60
@@ -36,7 +33,7 @@ class JobOptions(Struct, frozen=True, kw_only=True):
     cwd: Annotated[Path | None, typer.Option(help="The working directory, else this one.")] = None
     model: Annotated[str, typer.Option(help="The model that answers.")] = ""
     approve: Annotated[
-        ApproveMode | None,
+        section.ApproveMode | None,
         typer.Option(help="What needs approval; without a user, that is denied."),
     ] = None
     timer: Annotated[
@@ -45,7 +42,7 @@ class JobOptions(Struct, frozen=True, kw_only=True):
 
 
 @schedule.command("add")
-@with_option_groups
+@arguments.with_option_groups
 def add_job(
     times: Annotated[
         str, typer.Argument(metavar="TIMES", help="Cron's five fields, as in '0 9 * * 1-5'.")
@@ -54,22 +51,22 @@ def add_job(
     options: JobOptions,
 ) -> None:
     """Run a prompt at set times."""
-    expression, store = parse_cron(times), _store()
+    expression, store = timers.parse_cron(times), _store()
     text = sys.stdin.read(MAX_PIPED + 1) if prompt == "-" else prompt
     if not text.strip():
         raise UsageError("The prompt is empty.")
     if options.timer not in ("", "systemd", "cron"):
         raise UsageError("--timer must be systemd or cron.")
     if options.name:
-        check_name(options.name)
+        jobs.check_name(options.name)
     directory = (options.cwd or Path()).resolve()
     if not directory.is_dir():
         raise UsageError(f"--cwd: {directory} is not a directory.")
-    name = options.name or name_for(text, store.names())
-    chosen = choose_timer(options.timer, _units())
+    name = options.name or jobs.name_for(text, store.names())
+    chosen = timers.choose_timer(options.timer, _units())
     environment = {key: os.environ[key] for key in _KEPT_VARIABLES if os.environ.get(key)}
-    command = JobCommand([*program(), "schedule", "run", name], environment)
-    job = Job(
+    command = timers.JobCommand([*jobs.program(), "schedule", "run", name], environment)
+    job = jobs.Job(
         name=name,
         cron=expression.text,
         cwd=str(directory),
@@ -84,7 +81,7 @@ def add_job(
     except BaseException:  # a job without a timer would be listed and never run
         store.remove(name)
         raise
-    note(f"The job {name} runs at {expression.text} ({chosen.name}).")
+    output.note(f"The job {name} runs at {expression.text} ({chosen.name}).")
 
 
 @schedule.command("list")
@@ -117,7 +114,7 @@ def show_job(name: Name) -> None:
 @schedule.command("run")
 def run_now(name: Name) -> None:
     """Run a job now; timers do this too."""
-    run = run_job(_store(), name, os.environ)
+    run = jobs.run_job(_store(), name, os.environ)
     typer.echo(sanitize(run.output))
     raise typer.Exit(run.exit_code)
 
@@ -141,22 +138,22 @@ def remove_job(name: Name) -> None:
     """Remove a job and its log; its conversations stay."""
     store = _store()
     job = store.load(name)
-    choose_timer(job.timer, _units()).remove(name)
+    timers.choose_timer(job.timer, _units()).remove(name)
     store.remove(name)
-    note(f"The job {name} is removed.")
+    output.note(f"The job {name} is removed.")
 
 
-def _summary(run: Run) -> str:
+def _summary(run: jobs.Run) -> str:
     """`2026-05-01T09:00:00  exit 0  12.3 s  1 denied  session ID`."""
     denied = f"  {run.denied} denied" if run.denied else ""
     session = f"  session {run.session}" if run.session else ""
     return f"{run.started}  exit {run.exit_code}  {run.seconds:.1f} s{denied}{session}"
 
 
-def _store() -> JobStore:
-    return JobStore(Paths.from_env(os.environ).schedule)
+def _store() -> jobs.JobStore:
+    return jobs.JobStore(paths.Paths.from_env(os.environ).schedule)
 
 
 def _units() -> Path:
     """The directory of the user's systemd units, in XDG's directory for settings."""
-    return Paths.from_env(os.environ).config.parent / "systemd" / "user"
+    return paths.Paths.from_env(os.environ).config.parent / "systemd" / "user"

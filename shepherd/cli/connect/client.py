@@ -9,11 +9,10 @@ from typing import Self
 import httpx
 from msgspec import Struct
 
-from shepherd import errors, messages
+from shepherd import errors, json_text, messages
 from shepherd.backends.api.framing import SSEDecoder, StreamEvent
 from shepherd.conversation.shared.updates import CLIENT_HEADER, RESUME_HEADER, UpdateKind
 from shepherd.images import Image
-from shepherd.json_text import as_object, read_json
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
@@ -198,7 +197,7 @@ class SharedSessionClient:
     def _refused(self, response: httpx.Response) -> errors.BackendError:
         """The error for an answer that refuses, by its status."""
         status = response.status_code
-        fields = as_object(_object(response.content).get("error"))
+        fields = json_text.as_object(_object(response.content).get("error"))
         message = str(fields.get("message") or f"{self.url} answered with status {status}.")
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             return errors.AccessError(f"{message} Give the key with --api-key or SHEPHERD_API_KEY.")
@@ -224,6 +223,6 @@ def parse_update(event: StreamEvent) -> RemoteUpdate | None:
 def _object(text: bytes) -> messages.JsonObject:
     """The JSON object in an answer; {} for anything else, as a proxy may send."""
     try:
-        return as_object(read_json(text))
+        return json_text.as_object(json_text.read_json(text))
     except ValueError:
         return {}

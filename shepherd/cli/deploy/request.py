@@ -14,8 +14,7 @@ from prometheus_client.openmetrics import parser as openmetrics_format
 from prometheus_client.registry import Collector
 from starlette.types import Scope
 
-from shepherd.affinity import Prefix
-from shepherd.json_text import to_json
+from shepherd import affinity, json_text
 from shepherd.server.access.paths import ADMIN_PREFIX, METRICS_PATH
 from shepherd.server.openai_responses.requests import RESPONSE_ID
 
@@ -35,12 +34,12 @@ class ReplicaRequest(Struct, frozen=True):
 
     plain_scope: Mapping[str, Any]
     body: bytes
-    prefix: Prefix
+    prefix: affinity.Prefix
     response_id: str = ""
 
     @classmethod
     def of(
-        cls, scope: Scope, body: bytes, prefix: Prefix, response_id: str = ""
+        cls, scope: Scope, body: bytes, prefix: affinity.Prefix, response_id: str = ""
     ) -> "ReplicaRequest":
         """The request of an ASGI scope."""
         plain_scope = {name: scope[name] for name in _TRAVELLING if name in scope}
@@ -109,7 +108,7 @@ def merge_replies(
     merged = merge_states([json.loads(reply.body) for reply in replies])
     if "addresses" in merged:
         merged["addresses"] = list(addresses)
-    return _with_body(replies[0], to_json(merged).encode())
+    return _with_body(replies[0], json_text.to_json(merged).encode())
 
 
 def merge_metrics(replies: Sequence[ReplicaReply]) -> bytes:

@@ -9,9 +9,8 @@ from http import HTTPStatus
 
 from msgspec.structs import replace
 
-from shepherd import events, messages, sampling
+from shepherd import events, json_text, messages, sampling
 from shepherd.backends.base import Generation
-from shepherd.json_text import frame, to_json
 from shepherd.server import errors, serving
 from shepherd.server.generation import ChoicePiece
 from shepherd.server.seal import Seal, SealError
@@ -68,10 +67,10 @@ class GeminiAnswer(serving.Answer):
     def _frame(self, chunk: messages.JsonObject) -> str:
         """A chunk as an event, or as the next element of the array."""
         if not self.array:
-            return frame(chunk)
+            return json_text.frame(chunk)
         separator = ",\r\n" if self._is_array_begun else "["
         self._is_array_begun = True
-        return separator + to_json(chunk)
+        return separator + json_text.to_json(chunk)
 
     def _candidate(self, index: int, generation: Generation) -> messages.JsonObject:
         """One whole answer."""
@@ -165,7 +164,7 @@ def signature(seal: Seal, message: messages.Message) -> str:
     if not (message.reasoning or message.extra or any(call_extras)):
         return ""
     data = {"reasoning": message.reasoning, "extra": dict(message.extra), "calls": call_extras}
-    return seal.wrap(_PURPOSE, to_json(data))
+    return seal.wrap(_PURPOSE, json_text.to_json(data))
 
 
 def restored(seal: Seal, message: messages.Message, words: Iterable[str]) -> messages.Message:
@@ -248,7 +247,7 @@ class GeminiArrayErrors(GeminiErrors):
     """The same for a stream that is one array: the error is its last element."""
 
     def event(self, error: errors.ApiError) -> str:
-        return f",\r\n{to_json(self.body(error))}]"
+        return f",\r\n{json_text.to_json(self.body(error))}]"
 
 
 def _details(error: errors.ApiError) -> list[messages.JsonObject]:

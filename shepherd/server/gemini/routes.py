@@ -9,10 +9,9 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
+from shepherd import json_text, messages
 from shepherd.backends.base import ModelInfo, ModelKind
 from shepherd.backends.embedding import EmbeddingInput, Embeddings
-from shepherd.json_text import to_json
-from shepherd.messages import JsonObject
 from shepherd.server.api import Api, routes_with
 from shepherd.server.errors import ApiError, invalid
 from shepherd.server.gemini import answers, requests
@@ -197,7 +196,7 @@ def _prompt(body: requests.CountRequest) -> requests.GenerateRequest:
     )
 
 
-def _model(info: ModelInfo) -> JsonObject:
+def _model(info: ModelInfo) -> messages.JsonObject:
     """A model as Google lists it; one whose context is not known (0) has no limits."""
     limits = {"inputTokenLimit": info.context_size, "outputTokenLimit": info.context_size}
     return {
@@ -237,7 +236,7 @@ def _differs(param: str) -> ApiError:
     return ApiError(400, message, "invalid_value", param)
 
 
-def _usage(result: Embeddings) -> JsonObject:
+def _usage(result: Embeddings) -> messages.JsonObject:
     """The usage of a request for vectors, which generates nothing."""
     return {"promptTokenCount": result.tokens, "totalTokenCount": result.tokens}
 
@@ -245,7 +244,7 @@ def _usage(result: Embeddings) -> JsonObject:
 def _batch_text(result: Embeddings) -> str:
     """The JSON of an answer with the vectors of many texts."""
     vectors = ({"values": [*vector]} for vector in result.vectors)
-    usage = to_json(_usage(result))
+    usage = json_text.to_json(_usage(result))
     return f'{{"embeddings":{embedding.json_array(vectors)},"usageMetadata":{usage}}}'
 
 

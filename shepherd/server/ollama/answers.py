@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from shepherd import events, messages
+from shepherd import events, json_text, messages
 from shepherd.backends.base import Generation
-from shepherd.json_text import to_json
 from shepherd.server import errors, serving
 from shepherd.server.generation import ChoicePiece
 from shepherd.server.wire.answers import token_logprobs
@@ -122,4 +121,4 @@ class OllamaErrors(JsonErrors):
 
 def line(data: messages.JsonObject) -> str:
     """One line of a stream."""
-    return f"{to_json(data)}\n"
+    return f"{json_text.to_json(data)}\n"

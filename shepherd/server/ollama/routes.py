@@ -9,10 +9,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from shepherd import json_text, messages
 from shepherd.backends.base import ModelInfo, ModelKind
 from shepherd.backends.embedding import EmbeddingInput, Embeddings
-from shepherd.json_text import to_json
-from shepherd.messages import JsonObject
 from shepherd.server.api import Api
 from shepherd.server.errors import ApiError, unsupported
 from shepherd.server.models import ModelState, ServedModel, find_model
@@ -176,7 +175,7 @@ def _generate_exchange(
     return Exchange(session, answer, max_tokens=body.token_limit(settings.max_tokens))
 
 
-def _running_model(model: ServedModel) -> JsonObject:
+def _running_model(model: ServedModel) -> messages.JsonObject:
     """The entry of `/api/ps`: a model without a time to expire stays loaded.
 
     `size` is the memory that it takes, else that of its file, and `size_vram` that of GPUs.
@@ -190,7 +189,7 @@ def _running_model(model: ServedModel) -> JsonObject:
     }
 
 
-def _model_details(info: ModelInfo, started: int) -> JsonObject:
+def _model_details(info: ModelInfo, started: int) -> messages.JsonObject:
     """The answer of `/api/show`; what the server does not know of a model is empty.
 
     Every model of texts takes tools and `think`; one that can't reason answers without.
@@ -211,7 +210,7 @@ def _model_details(info: ModelInfo, started: int) -> JsonObject:
     }
 
 
-def _listed_model(model: ServedModel) -> JsonObject:
+def _listed_model(model: ServedModel) -> messages.JsonObject:
     """The fields that both lists of models have: the name twice, a digest of it, and so on."""
     name = model.info.id
     return {
@@ -223,7 +222,7 @@ def _listed_model(model: ServedModel) -> JsonObject:
     }
 
 
-def _details(info: ModelInfo) -> JsonObject:
+def _details(info: ModelInfo) -> messages.JsonObject:
     """What Ollama tells of a model's file; what the server does not know is empty."""
     return {
         "parent_model": "",
@@ -254,7 +253,7 @@ def embed_router(context: ServerContext) -> APIRouter:
         truncates = body.truncate is not False
         inputs = EmbeddingInput(texts, body.dimensions or 0, truncates)
         result = await _embedded(context, request, body.model, inputs, "input")
-        answer: JsonObject = {
+        answer: messages.JsonObject = {
             "model": body.model,
             "total_duration": answers.nanoseconds(time.perf_counter() - started),
             "load_duration": 0,
@@ -278,9 +277,9 @@ def embed_router(context: ServerContext) -> APIRouter:
     return router
 
 
-def _with_vectors(answer: JsonObject, result: Embeddings) -> str:
+def _with_vectors(answer: messages.JsonObject, result: Embeddings) -> str:
     """The JSON of an answer with its vectors, which are many numbers."""
-    without_brace = to_json(answer)[:-1]
+    without_brace = json_text.to_json(answer)[:-1]
     return f'{without_brace},"embeddings":{json_array(map(list, result.vectors))}}}'
 
 

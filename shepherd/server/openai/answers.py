@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from shepherd import events, messages, sampling
+from shepherd import events, json_text, messages, sampling
 from shepherd.backends.base import Generation, ModelInfo
-from shepherd.json_text import frame
 from shepherd.server.generation import ChoicePiece, PromptProgress
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.serving import Answer
@@ -68,11 +67,11 @@ class ChatAnswer(Answer):
     def progress(self, progress: PromptProgress) -> str:
         """The frame that tells how far the prompt is read."""
         chunk = self._chunk(index=0, delta={})
-        return frame(chunk | {"prompt_progress": answers.progress_fields(progress)})
+        return json_text.frame(chunk | {"prompt_progress": answers.progress_fields(progress)})
 
     def begin(self, choice: int) -> Iterator[str]:
         """The chunk that carries the role."""
-        yield frame(self._chunk(choice, {"role": "assistant", "content": None}))
+        yield json_text.frame(self._chunk(choice, {"role": "assistant", "content": None}))
 
     def add(self, piece: ChoicePiece) -> Iterator[str]:
         """The chunk for a text, none if the answer leaves it out."""
@@ -81,7 +80,7 @@ class ChatAnswer(Answer):
             chunk = self._chunk(piece.choice, delta, logprobs=piece.logprobs)
             if self.all_timings:
                 chunk["timings"] = answers.timings(self.choices.handle(piece.choice).stats())
-            yield frame(chunk)
+            yield json_text.frame(chunk)
 
     def end(self, choice: int, generation: Generation) -> Iterator[str]:
         """Two chunks for each call, its name and then its text, and the reason of the end."""
@@ -92,17 +91,17 @@ class ChatAnswer(Answer):
             name_part = {"index": index, **whole_call, kind: {"name": call.name, key: ""}}
             text_part = {"index": index, kind: {key: whole_call[kind][key]}}
             for part in (name_part, text_part):
-                yield frame(self._chunk(choice, {"tool_calls": [part]}))
+                yield json_text.frame(self._chunk(choice, {"tool_calls": [part]}))
         last = self._chunk(choice, delta={}, finish=_finish_reason(generation))
         # with the usage, one more chunk follows, which has the measures
-        yield frame(last if self.stream_usage else last | self._measures(generation))
+        yield json_text.frame(last if self.stream_usage else last | self._measures(generation))
 
     def close(self, generations: Sequence[Generation]) -> Iterator[str]:
         """The usage, if it was requested, and the end."""
         if self.stream_usage:
             chunk = self._frame(_CHUNK, choices=[]) | {"usage": _usage(generations)}
-            yield frame(chunk | self._measures(generations[0]))
-        yield frame("[DONE]")
+            yield json_text.frame(chunk | self._measures(generations[0]))
+        yield json_text.frame("[DONE]")
 
     def _measures(self, generation: Generation) -> messages.JsonObject:
         """What llama.cpp's server adds to the end of an answer."""

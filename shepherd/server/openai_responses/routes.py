@@ -11,8 +11,7 @@ from pydantic import Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shepherd.json_text import frame
-from shepherd.messages import JsonObject
+from shepherd import json_text, messages
 from shepherd.server.api import Api
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, invalid, invalid_body, to_api_error
@@ -30,7 +29,7 @@ from shepherd.server.wire.errors import JsonErrors, error_body
 PATH = "/v1/responses"
 TOKENS_PATH = f"{PATH}/input_tokens"
 _FIELDS = {"messages": "input", "response_format": "text.format"}
-_INTERRUPTED: JsonObject = {
+_INTERRUPTED: messages.JsonObject = {
     "code": "server_error",
     "message": "The server ended before the response was complete.",
 }
@@ -246,7 +245,7 @@ def _query(request: Request, model: type[Q]) -> Q:
         raise invalid_body(error) from error
 
 
-def _page(items: Sequence[JsonObject], query: ItemsQuery) -> JsonObject:
+def _page(items: Sequence[messages.JsonObject], query: ItemsQuery) -> messages.JsonObject:
     """A part of a list, as OpenAI pages it."""
     ordered = list(items) if query.order == "asc" else list(reversed(items))
     if query.after is not None:
@@ -267,7 +266,7 @@ def _page(items: Sequence[JsonObject], query: ItemsQuery) -> JsonObject:
 class ResponsesErrors(JsonErrors):
     """The `ErrorShape` of the Responses API: OpenAI's, and an event of type `error`."""
 
-    def body(self, error: ApiError) -> JsonObject:
+    def body(self, error: ApiError) -> messages.JsonObject:
         return error_body(_about_input(error))
 
     def event(self, error: ApiError) -> str:
@@ -275,7 +274,7 @@ class ResponsesErrors(JsonErrors):
         error = _about_input(error)
         fields = {"code": error.code, "message": error.message, "param": error.param}
         data = {"type": "error", "sequence_number": 0, **fields, **error_body(error)}
-        return frame(data, "error")
+        return json_text.frame(data, "error")
 
 
 def _about_input(error: ApiError) -> ApiError:

@@ -5,10 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from shepherd import json_text, messages
 from shepherd.conversation.shared import requests, session
 from shepherd.conversation.shared.updates import Update, UpdateKind, UpdateLog
-from shepherd.json_text import frame
-from shepherd.messages import JsonObject
 from shepherd.server.body import RequestModel
 from shepherd.version import __version__
 
@@ -33,7 +32,7 @@ def watch(conversation: session.SharedSession, client: str, after: str) -> Async
 
 
 async def watch_log(
-    log: UpdateLog, hello: JsonObject, after: str, client: str = ""
+    log: UpdateLog, hello: messages.JsonObject, after: str, client: str = ""
 ) -> AsyncGenerator[str]:
     """The updates of a log as in `watch`; `hello` is the data of `connected`."""
     start = log.number_of(after) if after else log.last  # None: not of this log
@@ -41,7 +40,7 @@ async def watch_log(
     first = log.last if start is None or not can_resume else start
     hello = {**hello, "update_id": log.id_of(first)}
     # no id if updates are missing: a client that reconnects then names its old one again
-    yield frame(hello, UpdateKind.CONNECTED, log.id_of(first) if can_resume else "")
+    yield json_text.frame(hello, UpdateKind.CONNECTED, log.id_of(first) if can_resume else "")
     if not can_resume:
         yield _missed(log)
     async for updates, missed in _batches(log, first):
@@ -85,7 +84,7 @@ async def _batches(log: UpdateLog, last: int) -> AsyncIterator[tuple[list[Update
 def _missed(log: UpdateLog) -> str:
     """The frame that tells a client to fetch the state again."""
     last = log.id_of(log.last)
-    return frame({"update_id": last, "message": MISSED}, UpdateKind.SNAPSHOT, last)
+    return json_text.frame({"update_id": last, "message": MISSED}, UpdateKind.SNAPSHOT, last)
 
 
 MAX_REASON = 10_000

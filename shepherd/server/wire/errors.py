@@ -3,8 +3,7 @@
 from abc import ABC, abstractmethod
 from http import HTTPStatus
 
-from shepherd.json_text import frame
-from shepherd.messages import JsonObject
+from shepherd import json_text, messages
 from shepherd.server.errors import ApiError, ErrorReply
 
 INVALID_REQUEST = "invalid_request_error"
@@ -22,14 +21,14 @@ class JsonErrors(ABC):
     """An `ErrorShape` with one body, in the response and in a server-sent event."""
 
     @abstractmethod
-    def body(self, error: ApiError) -> JsonObject:
+    def body(self, error: ApiError) -> messages.JsonObject:
         """The error object."""
 
     def reply(self, error: ApiError) -> ErrorReply:
         return ErrorReply(error.status, self.body(error), error.headers)
 
     def event(self, error: ApiError) -> str:
-        return frame(self.body(error))
+        return json_text.frame(self.body(error))
 
 
 class OpenAiErrors(JsonErrors):
@@ -38,7 +37,7 @@ class OpenAiErrors(JsonErrors):
     def __init__(self, context_type: str = INVALID_REQUEST) -> None:
         self._context_type = context_type
 
-    def body(self, error: ApiError) -> JsonObject:
+    def body(self, error: ApiError) -> messages.JsonObject:
         """OpenAI's error object, with both numbers of tokens if they are known."""
         body = error_body(error)
         if error.prompt_tokens:  # of a conversation that does not fit
@@ -46,7 +45,7 @@ class OpenAiErrors(JsonErrors):
         return body
 
 
-def error_body(error: ApiError) -> JsonObject:
+def error_body(error: ApiError) -> messages.JsonObject:
     """OpenAI's error object."""
     return {
         "error": {
@@ -58,7 +57,7 @@ def error_body(error: ApiError) -> JsonObject:
     }
 
 
-def context_numbers(error: ApiError) -> JsonObject:
+def context_numbers(error: ApiError) -> messages.JsonObject:
     """How large the conversation and the context are, under llama.cpp's names."""
     return {"n_prompt_tokens": error.prompt_tokens, "n_ctx": error.context_size}
 
@@ -78,9 +77,9 @@ _UNSUPPORTED = "unsupported_parameter"
 class LlamaErrors(JsonErrors):
     """The `ErrorShape` of llama.cpp's server; `param` is an addition."""
 
-    def body(self, error: ApiError) -> JsonObject:
+    def body(self, error: ApiError) -> messages.JsonObject:
         """llama.cpp's error object, whose message of a full context clients search for words."""
-        body: JsonObject = {
+        body: messages.JsonObject = {
             "code": error.status,
             "message": error.message,
             "type": _LLAMA_TYPES.get(error.status, INVALID_REQUEST),

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, cast
 
-from shepherd import errors, images
+from shepherd import errors, images, json_text
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.anthropic.dialect import (
     Dialect,
@@ -16,7 +16,6 @@ from shepherd.backends.api.anthropic.dialect import (
 )
 from shepherd.backends.api.history import Rules, Turn, normalise, turns
 from shepherd.backends.api.parameters import without_references
-from shepherd.json_text import as_object
 from shepherd.messages import JsonObject, Message, Role, ToolSpec
 from shepherd.sampling import Sampling
 from shepherd.session import OutputFormat, Session
@@ -154,7 +153,7 @@ def _shape(schema: JsonObject, lost: list[str]) -> JsonObject:
 
 def _object(schema: JsonObject, lost: list[str]) -> JsonObject:
     """An object; those of the API allow only named properties, and need at least one."""
-    named = as_object(schema.get("properties"))
+    named = json_text.as_object(schema.get("properties"))
     others = schema.get("additionalProperties")
     if isinstance(others, dict) or not named:
         raise _OpenError

@@ -16,7 +16,7 @@ from urllib.request import getproxies
 import httpx
 from msgspec import Struct, field, structs
 
-from shepherd import errors, messages
+from shepherd import errors, json_text, messages
 from shepherd.backends.api.adapter import Adapter, ApiRequest
 from shepherd.backends.api.http.failures import RequestTarget, no_api, refused, unreachable
 from shepherd.backends.api.http.retry import (
@@ -28,7 +28,6 @@ from shepherd.backends.api.http.retry import (
     retry_after,
     retrying,
 )
-from shepherd.json_text import json_bytes
 from shepherd.version import __version__
 
 _CREDENTIALS = re.compile(r"auth|key|token|cookie", re.IGNORECASE)
@@ -185,7 +184,7 @@ class ApiClient:
         """
         target = self.target(model)
         url, headers = self._endpoint.url(request), self._all_headers(request)
-        content = None if request.body is None else json_bytes(request.body)
+        content = None if request.body is None else json_text.json_bytes(request.body)
         try:
             async with self._http.stream(
                 request.method, url, content=content, headers=headers

@@ -8,7 +8,7 @@ from typing import cast
 
 from msgspec import Struct
 
-from shepherd import errors, messages
+from shepherd import errors, json_text, messages
 from shepherd.backends.api.history import replace_surrogates
 from shepherd.backends.api.overflow import (
     Overflow,
@@ -22,7 +22,6 @@ from shepherd.backends.api.overflow import (
     searchable,
 )
 from shepherd.backends.api.prompt import rejects_images, rejects_tools
-from shepherd.json_text import as_object, as_text
 
 TRANSIENT = frozenset({408, 409, 425})
 MODEL_FLAG = "`--model NAME`"
@@ -259,20 +258,20 @@ def relay_code(error: errors.BackendError) -> str:
 def relayed(body: object, text: str, retry_after: float | None) -> errors.BackendError | None:
     """The error that an upstream passes on, None if the error is its own."""
     error = _error_object(body)
-    code = as_text(error.get("code"))
+    code = json_text.as_text(error.get("code"))
     if code == BUSY:
         return (
             errors.BusyError(text) if retry_after is None else errors.BusyError(text, retry_after)
         )
     kind = _ERRORS.get(code)
     if kind is errors.InvalidRequestError:
-        return errors.InvalidRequestError(text, as_text(error.get("param")) or None)
+        return errors.InvalidRequestError(text, json_text.as_text(error.get("param")) or None)
     return None if kind is None else kind(text)
 
 
 def is_final(body: object) -> bool:
     """Whether a Shepherd says that its own model failed, which would happen again."""
-    return as_text(_error_object(body).get("code")) == FAILED
+    return json_text.as_text(_error_object(body).get("code")) == FAILED
 
 
 def _error_object(body: object) -> messages.JsonObject:
@@ -282,4 +281,4 @@ def _error_object(body: object) -> messages.JsonObject:
             body = cast(object, json.loads(body))
         except (ValueError, RecursionError):
             return {}
-    return as_object(as_object(body).get("error"))
+    return json_text.as_object(json_text.as_object(body).get("error"))

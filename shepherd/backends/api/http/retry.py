@@ -12,9 +12,8 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from shepherd import errors, events
+from shepherd import errors, events, json_text
 from shepherd.backends.api.http.failures import Failure
-from shepherd.json_text import as_object, as_objects, as_text
 
 T = TypeVar("T")
 
@@ -117,9 +116,9 @@ def _until_date(text: str, now: float) -> float | None:
 
 def _google_delay(body: object) -> float | None:
     """The seconds in Google's RetryInfo, which is one of the error's details."""
-    error = as_object(as_object(body).get("error"))
-    for detail in as_objects(error.get("details")):
-        if delay := as_text(detail.get("retryDelay")):
+    error = json_text.as_object(json_text.as_object(body).get("error"))
+    for detail in json_text.as_objects(error.get("details")):
+        if delay := json_text.as_text(detail.get("retryDelay")):
             return _seconds(delay)
     return None
 

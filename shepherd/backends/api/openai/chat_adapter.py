@@ -5,11 +5,9 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from shepherd.backends.api import history, parameters, stream
+from shepherd.backends.api import history, model_list, parameters, stream
 from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelEntry, ModelTraits
-from shepherd.backends.api.model_list import llama_cpp_model
-from shepherd.backends.api.openai import common, dialects
-from shepherd.backends.api.openai.chat_decoder import ChatDecoder
+from shepherd.backends.api.openai import chat_decoder, common, dialects
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.sampling import Sampling
@@ -193,7 +191,7 @@ class OpenAIChatAdapter(common.OpenAIAdapter):
         return OpenAIChatAdapter(self.dialect.plain, self.api_version)
 
     def decoder(self) -> stream.Decoder:
-        return ChatDecoder()
+        return chat_decoder.ChatDecoder()
 
     def probes(self, model: str) -> list[ApiRequest]:
         """llama.cpp's properties and LM Studio's own list; the server may be either."""
@@ -203,7 +201,7 @@ class OpenAIChatAdapter(common.OpenAIAdapter):
 
     def parse_probe(self, request: ApiRequest, body: JsonObject, model: str) -> ModelEntry | None:
         if request.path == _PROPS:
-            return llama_cpp_model(body, model, source="llama.cpp's /props")
+            return model_list.llama_cpp_model(body, model, source="llama.cpp's /props")
         entries = (entry for entry in dialects.parse_models(body) if entry.id == model)
         return next((entry for entry in entries if entry.context_size), None)
 

@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, cast
 from urllib.parse import quote
 
-from shepherd import errors, messages, sampling
+from shepherd import errors, json_text, messages, sampling
 from shepherd.backends.api import adapter, embedding, stream
 from shepherd.backends.api.openai.dialects import OPENAI, Dialect, parse_models
 from shepherd.backends.embedding import EmbeddingInput
-from shepherd.json_text import as_count, as_object, as_objects, as_text
 from shepherd.session import OutputFormat, Session, ToolChoice
 
 SCHEMA_NAME = "answer"
@@ -94,15 +93,15 @@ def error_delta(body: messages.JsonObject) -> stream.Error:
 
     The status is the one in the error, else the usual one for its kind, else 500.
     """
-    error = as_object(body.get("error")) or body
+    error = json_text.as_object(body.get("error")) or body
     for name in ("code", "status", "http_code"):
         code = error.get(name)
         if isinstance(code, str) and code.isdecimal():  # "429"; others are words
             code = int(code)
-        status = as_count(code)
+        status = json_text.as_count(code)
         if status is not None and 400 <= status < 600:
             return stream.Error(body, status)
-    kinds = f"{as_text(error.get('code'))} {as_text(error.get('type'))}".lower()
+    kinds = f"{json_text.as_text(error.get('code'))} {json_text.as_text(error.get('type'))}".lower()
     for status, words in _STATUSES:
         if any(word in kinds for word in words):
             return stream.Error(body, status)
@@ -120,14 +119,14 @@ def logprob_fields(values: sampling.Sampling) -> messages.JsonObject:
 
 def token_logprobs(logprobs: messages.JsonObject) -> tuple[sampling.TokenLogprob, ...]:
     """The tokens of a `logprobs` object; () if there are none."""
-    return tuple(token_logprob(item) for item in as_objects(logprobs.get("content")))
+    return tuple(token_logprob(item) for item in json_text.as_objects(logprobs.get("content")))
 
 
 def token_logprob(item: messages.JsonObject) -> sampling.TokenLogprob:
     """One token with its alternatives."""
     top = tuple(
         sampling.TokenProbability(_piece(other), _probability(other))
-        for other in as_objects(item.get("top_logprobs"))
+        for other in json_text.as_objects(item.get("top_logprobs"))
     )
     return sampling.TokenLogprob(_piece(item), _probability(item), top)
 
@@ -139,7 +138,7 @@ def _piece(item: messages.JsonObject) -> bytes:
         values = cast(list[object], listed)
         if all(isinstance(value, int) and 0 <= value < 256 for value in values):
             return bytes(cast(list[int], values))
-    return as_text(item.get("token")).encode("utf-8", "replace")
+    return json_text.as_text(item.get("token")).encode("utf-8", "replace")
 
 
 def _probability(item: messages.JsonObject) -> float:
@@ -192,11 +191,11 @@ class OpenAIEmbeddings(adapter.EmbeddingApi):
         return adapter.ApiRequest(f"embeddings{self._query}", body, stream=False)
 
     def parse(self, body: messages.JsonObject) -> adapter.EmbeddingAnswer:
-        items = as_objects(body.get("data"))
-        items.sort(key=lambda item: as_count(item.get("index")) or 0)
-        usage = as_object(body.get("usage"))
+        items = json_text.as_objects(body.get("data"))
+        items.sort(key=lambda item: json_text.as_count(item.get("index")) or 0)
+        usage = json_text.as_object(body.get("usage"))
         vectors = embedding.as_vectors([item.get("embedding") for item in items])
-        return adapter.EmbeddingAnswer(vectors, as_count(usage.get("prompt_tokens")))
+        return adapter.EmbeddingAnswer(vectors, json_text.as_count(usage.get("prompt_tokens")))
 
     def rank_request(self, model: str, query: str, documents: Sequence[str]) -> adapter.ApiRequest:
         body: messages.JsonObject = {"model": model, "query": query, "documents": list(documents)}

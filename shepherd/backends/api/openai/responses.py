@@ -7,8 +7,7 @@ from typing import ClassVar
 from msgspec import Struct, structs
 
 from shepherd.backends.api import adapter, history, parameters, stream
-from shepherd.backends.api.openai import common, dialects
-from shepherd.backends.api.openai.chat_decoder import note_of_end
+from shepherd.backends.api.openai import chat_decoder, common, dialects
 from shepherd.events import FinishReason
 from shepherd.json_text import as_count, as_object, as_objects, as_text
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
@@ -346,7 +345,7 @@ class ResponsesDecoder(stream.Decoder):
         if incomplete_reason in ("max_output_tokens", "max_tokens"):
             return stream.Stop(FinishReason.LENGTH)
         is_filtered = incomplete_reason == "content_filter"
-        note = note_of_end(is_filtered=is_filtered, is_refused=self._has_refusal)
+        note = chat_decoder.note_of_end(is_filtered=is_filtered, is_refused=self._has_refusal)
         return stream.Stop(FinishReason.TOOL_CALLS if self._has_calls else FinishReason.STOP, note)
 
     def _item(self, event: JsonObject) -> _Item:

@@ -13,8 +13,7 @@ from typing import Any, BinaryIO
 
 from msgspec import Struct
 
-from shepherd.backends.llamacpp.cache import disk_file, prefixes
-from shepherd.backends.llamacpp.cache.sequence import StoredSequence, continues
+from shepherd.backends.llamacpp.cache import disk_file, prefixes, sequence
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.devices import available_memory
 from shepherd.backends.llamacpp.native.model import configured_adapters
@@ -153,7 +152,7 @@ class DiskCache:
         self._version = -1
         """That of the folder at the last look; -1 if it must be looked at again."""
         self._rate = INITIAL_RATE
-        self._queue: SimpleQueue[StoredSequence | None] = SimpleQueue()
+        self._queue: SimpleQueue[sequence.StoredSequence | None] = SimpleQueue()
         self._waiting = 0
         """Bytes in the queue, and of the entry that is being written."""
         self._count = Lock()
@@ -203,7 +202,7 @@ class DiskCache:
         """The expected seconds to read a file."""
         return saved.body_bytes / self._rate
 
-    def load(self, saved: disk_file.SavedSequence) -> StoredSequence | None:
+    def load(self, saved: disk_file.SavedSequence) -> sequence.StoredSequence | None:
         """Read a file; None if it is damaged or missing."""
         started = perf_counter()
         try:
@@ -231,9 +230,9 @@ class DiskCache:
         if len(tokens) < MIN_TOKENS or size > self._folder.capacity:
             return False
         # A longer conversation that begins so has all of its tokens.
-        return not any(continues(saved.tokens, tokens) for saved in self._known.values())
+        return not any(sequence.continues(saved.tokens, tokens) for saved in self._known.values())
 
-    def post(self, entry: StoredSequence) -> None:
+    def post(self, entry: sequence.StoredSequence) -> None:
         """Write an entry later; it is dropped if too much is waiting."""
         if not self.wants(entry.tokens, disk_file.file_bytes(entry)):
             return
@@ -247,7 +246,7 @@ class DiskCache:
         self._note_waiting(entry.bytes)
         self._queue.put(entry)
 
-    def save(self, entry: StoredSequence) -> None:
+    def save(self, entry: sequence.StoredSequence) -> None:
         """Write an entry now, if it is worth a file."""
         self._refresh()
         if self.wants(entry.tokens, disk_file.file_bytes(entry)):
@@ -271,7 +270,7 @@ class DiskCache:
         with self._count:
             self._waiting += change
 
-    def _write(self, entry: StoredSequence) -> None:
+    def _write(self, entry: sequence.StoredSequence) -> None:
         """Write one file. Runs on both threads: it changes only the folder and counters."""
         name = f"{self._fingerprint.prefix}{sha256(entry.tokens.tobytes()).hexdigest()[:16]}"
         try:
@@ -290,11 +289,11 @@ class DiskCache:
         # The index lacks the new file.
         self._version = -1
 
-    def _remove_beginnings(self, entry: StoredSequence) -> None:
+    def _remove_beginnings(self, entry: sequence.StoredSequence) -> None:
         """Remove the files that the new entry continues."""
         for saved in self.entries:
             is_shorter = len(saved.tokens) < len(entry.tokens)  # else it is the new file itself
-            if is_shorter and continues(entry.tokens, saved.tokens):
+            if is_shorter and sequence.continues(entry.tokens, saved.tokens):
                 _remove(saved.path)
 
     def _refresh(self) -> None:

@@ -15,8 +15,7 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
-from shepherd.backends.llamacpp.cache.prefixes import packed
-from shepherd.backends.llamacpp.cache.sequence import Checkpoint, Checkpoints, StoredSequence
+from shepherd.backends.llamacpp.cache import prefixes, sequence
 
 SUFFIX = ".state"
 _UNFINISHED = ".unfinished"
@@ -205,12 +204,12 @@ class SavedSequence(Struct, frozen=True, eq=False):
         return _HEAD.size + index + self.body_bytes
 
 
-def file_bytes(entry: StoredSequence) -> int:
+def file_bytes(entry: sequence.StoredSequence) -> int:
     """The size of the file for an entry."""
     return entry.bytes + _HEAD.size + len(entry.checkpoints.items) * _CHECKPOINT.size
 
 
-def write_entry(file: BinaryIO, fingerprint: bytes, entry: StoredSequence) -> None:
+def write_entry(file: BinaryIO, fingerprint: bytes, entry: sequence.StoredSequence) -> None:
     """Write an entry; raises OSError."""
     items = entry.checkpoints.items
     table = b"".join(_CHECKPOINT.pack(item.length, len(item.state)) for item in items)
@@ -232,7 +231,7 @@ def read_index(path: Path, fingerprint: bytes) -> SavedSequence:
         return _index(path, file, fingerprint)
 
 
-def read_entry(path: Path, fingerprint: bytes) -> StoredSequence:
+def read_entry(path: Path, fingerprint: bytes) -> sequence.StoredSequence:
     """Read a whole file; raises OSError or DamagedFileError."""
     with path.open("rb") as file:
         saved = _index(path, file, fingerprint)
@@ -245,10 +244,10 @@ def read_entry(path: Path, fingerprint: bytes) -> StoredSequence:
     if checksum != saved.body_sum:
         raise DamagedFileError("its states are damaged")
     *checkpoint_states, whole_state = body
-    checkpoints = Checkpoints()
+    checkpoints = sequence.Checkpoints()
     for length, state in zip(saved.lengths, checkpoint_states, strict=True):
-        checkpoints.add(Checkpoint(length, state))
-    return StoredSequence(saved.tokens, whole_state, checkpoints)
+        checkpoints.add(sequence.Checkpoint(length, state))
+    return sequence.StoredSequence(saved.tokens, whole_state, checkpoints)
 
 
 def _index(path: Path, file: BinaryIO | FileIO, fingerprint: bytes) -> SavedSequence:
@@ -260,7 +259,7 @@ def _index(path: Path, file: BinaryIO | FileIO, fingerprint: bytes) -> SavedSequ
     magic, own_print, tokens, checkpoints, state, body_sum, index_sum = _HEAD.unpack(head)
     if magic != _MAGIC or own_print != fingerprint:
         raise DamagedFileError("its head is another one's")
-    numbers = packed(())
+    numbers = prefixes.packed(())
     token_bytes = tokens * numbers.itemsize
     length = token_bytes + checkpoints * _CHECKPOINT.size
     index = file.read(min(length, size)) or b""  # a damaged head may ask for any length

@@ -11,8 +11,7 @@ from shepherd.backends.inprocess.answer import Text, Update
 from shepherd.backends.inprocess.constraint import CompiledConstraint
 from shepherd.backends.llamacpp.cache.sequences import CachedSequence
 from shepherd.backends.llamacpp.native.context import NativeContext
-from shepherd.backends.llamacpp.sampling.candidates import PromptMeter
-from shepherd.backends.llamacpp.sampling.guard import ThoughtMeter
+from shepherd.backends.llamacpp.sampling import candidates, guard
 from shepherd.backends.llamacpp.sampling.sampler import SamplerChain
 from shepherd.backends.llamacpp.scheduling.drafts import Drafting, EscapedPrompt
 from shepherd.backends.llamacpp.vision.parts import ImageRun
@@ -83,8 +82,8 @@ class Job:
     holds_text: bool = False
     repeatable: bool = False
     request: object = None
-    prompt_meter: PromptMeter | None = None
-    thought: ThoughtMeter | None = None
+    prompt_meter: candidates.PromptMeter | None = None
+    thought: guard.ThoughtMeter | None = None
     images: list[ImageRun] = field(default_factory=list[ImageRun])
     stop: StopMatcher = field(init=False)
     pieces: list[bytes] = field(default_factory=list[bytes])

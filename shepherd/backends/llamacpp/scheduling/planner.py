@@ -6,9 +6,8 @@ from time import monotonic
 from msgspec import Struct, structs
 
 from shepherd.backends.llamacpp.cache.sequences import CachedSequence, SequencePool
-from shepherd.backends.llamacpp.native.batch import ImageSpan
+from shepherd.backends.llamacpp.native import batch, devices
 from shepherd.backends.llamacpp.native.context import NativeContext, Span, Stopwatch
-from shepherd.backends.llamacpp.native.devices import CPU_LIMITS, DeviceLimits
 from shepherd.backends.llamacpp.sampling.candidates import MAX_MEASURED
 from shepherd.backends.llamacpp.scheduling.drafts import Draft
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
@@ -47,7 +46,7 @@ class Part(Struct, frozen=True):
     completes_job: bool
     reads_results: bool
     draft: Draft | None = None
-    image: ImageSpan | None = None
+    image: batch.ImageSpan | None = None
 
     @property
     def draft_tokens(self) -> list[int]:
@@ -68,7 +67,7 @@ class Part(Struct, frozen=True):
 class PrefillPace:
     """Measures how fast prompts are decoded, and chooses the size of their chunks."""
 
-    def __init__(self, batch_size: int, limits: DeviceLimits = CPU_LIMITS) -> None:
+    def __init__(self, batch_size: int, limits: devices.DeviceLimits = devices.CPU_LIMITS) -> None:
         self._batch_size = batch_size
         self._limits = limits
         self.speed = 0.0

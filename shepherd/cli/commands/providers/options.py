@@ -16,9 +16,8 @@ from shepherd.cli.commands import arguments
 from shepherd.cli.commands.providers import actions
 from shepherd.cli.commands.providers.actions import Action, Console
 from shepherd.cli.request import overrides_of
-from shepherd.config import provider_book, secrets
+from shepherd.config import provider_book, secrets, section
 from shepherd.config.provider import LOCAL, PROVIDER_TYPES, Provider
-from shepherd.config.section import described_fields
 from shepherd.errors import UsageError
 
 provider = typer.Typer(
@@ -27,7 +26,7 @@ provider = typer.Typer(
 """Its commands parse options and return an `Action`."""
 
 Name = Annotated[str, typer.Argument(help="The provider's name.")]
-_FIELDS = described_fields(Provider)
+_FIELDS = section.described_fields(Provider)
 
 
 class ProviderOptions(Struct, frozen=True, kw_only=True):
