@@ -4,8 +4,9 @@ import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from shepherd.backends.llamacpp.native import devices, gguf
+from shepherd.backends.llamacpp.native import devices
 from shepherd.backends.llamacpp.native.context import NativeContext
+from shepherd.backends.llamacpp.native.gguf import check_model_file, locate_model
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
 from shepherd.backends.llamacpp.native.vocab import Vocab
@@ -216,7 +217,7 @@ def draft_bytes(settings: LlamaCppSection) -> int:
         return 0
     directory = settings.models_path
     try:
-        path = gguf.locate_model(settings.draft_model, directory, cwd=directory)
+        path = locate_model(settings.draft_model, directory, cwd=directory)
         return sum(part.stat().st_size for part in parts_of(path))
     except (ModelLoadError, OSError):  # opening it reports it
         return 0
@@ -232,8 +233,8 @@ def _open_draft(
 ) -> draft_model.DraftModel:
     """The draft model of the settings, for the sequences of `target` in `context`."""
     directory = settings.models_path
-    path = gguf.locate_model(settings.draft_model, directory, cwd=directory)
-    gguf.check_model_file(path)
+    path = locate_model(settings.draft_model, directory, cwd=directory)
+    check_model_file(path)
     with ExitStack() as resources:
         model = NativeModel(path, model_params(settings, os.environ))
         resources.callback(model.close)
