@@ -20,8 +20,8 @@ def parse_duration(value: object) -> float:
         return _parse_text(value.strip())
     try:
         seconds = float(value)
-    except OverflowError:  # a whole number beyond the range of floats
-        seconds = FOREVER if value > 0 else -1.0
+    except OverflowError:  # a whole number beyond the range of floats, of either sign
+        return FOREVER
     if math.isnan(seconds):
         raise ValueError("must be a number of seconds")
     return FOREVER if seconds < 0 else seconds

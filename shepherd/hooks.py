@@ -165,7 +165,7 @@ class Hooks(Struct):
 
     async def before(self, prepared: PreparedCall) -> None:
         """Let the hooks decide on an allowed call; raises ToolError for a denial or a failure."""
-        # of an earlier call that had no `after`, and whose memory this one has now
+        # a cancelled call has no `after`; Python may give its `id` to this call
         self._contexts_by_call.pop(id(prepared), None)
         for command in self._matching(self.section.before_tool, prepared):
             try:

@@ -180,7 +180,10 @@ class _Prompts(Struct):
         return [ContextPart(SYSTEM, own), *parts]
 
     def _variant(self, system: str, tools: int, *messages: Message) -> Session:
-        """The session with another beginning and other messages; the first `tools` are offered."""
+        """The session with another beginning and other messages; the first `tools` are offered.
+
+        A forced tool and a begun answer would add tokens that are no part of what is counted.
+        """
         offered = self.session.tools[:tools]
         return structs.replace(
             self.session,

@@ -92,8 +92,10 @@ class SessionHistory(Struct, frozen=True):
         present = session.present_branch()
         leaves: list[Branch] = []
         for branch in reversed(session.branches):
-            # a branch that is the beginning of another one leads nowhere of its own
-            if branch.messages and not any(_begins(leaf, branch) for leaf in (present, *leaves)):
+            # a branch that is the beginning of another one leads nowhere of its own: neither this
+            # one, nor one that was added before it
+            is_part = any(_begins(leaf, branch) for leaf in (present, *leaves))
+            if branch.messages and not is_part:
                 leaves = [leaf for leaf in leaves if not _begins(branch, leaf)]
                 leaves.append(branch)
         views = [BranchView(0, len(present.numbers), present.messages, _last_time(present))]

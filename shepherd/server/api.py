@@ -59,7 +59,7 @@ class ErrorShapes:
     """The error shapes of a server: each API's for its paths, `default` for all others."""
 
     def __init__(self, default: ErrorShape, apis: Sequence[Api] = ()) -> None:
-        """Of two paths of APIs above one, the longer decides, so the longest stand first."""
+        """Sort the paths: of `/v1` and `/v1/messages`, the longer decides on what is below both."""
         self.default = default
         pairs = [(path.rstrip("/"), api) for api in apis for path in api.paths]
         self._longest_first = sorted(pairs, key=lambda pair: len(pair[0]), reverse=True)

@@ -113,9 +113,9 @@ def _is_hopeless(
 ) -> bool:
     """Whether even the eviction of all groups would free less than the stated tokens."""
     if not message_groups(session.messages):
-        return True
+        return True  # nothing may leave
     if stated_over is None:
-        return False
+        return False  # the backend did not tell how much is missing, so it is tried
     tolerance = COUNT_TOLERANCE if backend.info.count_error is None else ESTIMATE_TOLERANCE
     return _freeable(session, counts) * scale * tolerance < stated_over
 

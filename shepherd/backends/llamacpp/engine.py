@@ -283,6 +283,7 @@ def make_deterministic(model: NativeModel, context: NativeContext) -> None:
     vocabulary = model.vocab.size
 
     def agree(rows: int, count: int) -> bool:
+        """Whether a prompt of `count` tokens has the same logits at once and in three batches."""
         context.pad_to(rows)
         tokens = [place % vocabulary for place in range(1, count + 1)]
         parts = [tokens[:rows], tokens[rows:-rows], tokens[-rows:]]

@@ -225,7 +225,7 @@ class Prose(HoldingMode):
         """The last one that was shown."""
 
     def resume(self, *, line_start: bool, after_call: bool, newlines: int) -> None:
-        """Begin again behind something else; see `Machine.resume`."""
+        """Begin again behind what another mode has read; see `Machine.resume`."""
         self._held = self._last_character = ""
         self._at_line_start = line_start or after_call
         self._after_call = after_call
@@ -308,7 +308,8 @@ class Prose(HoldingMode):
         """Hold the text from `lead_start` on, which is read again with what follows."""
         self._put(text[:lead_start])
         self._held = text[lead_start:]
-        # A newline at its start begins the line again when it is read again.
+        # A newline at the start of the held text begins the line again when it is read again.
+        # Behind a call, a marker counts wherever it stands, as at the start of a line.
         begins_line = self._at_line_start and not self._held.startswith("\n")
         self._at_line_start = begins_line or self._after_call
 

@@ -90,7 +90,7 @@ class _RayReplicas:
         self._serve_errors: Any = cluster.ray_module("serve.exceptions")
 
     async def send(self, request: ReplicaRequest) -> AsyncGenerator[Sequence[Message]]:
-        """Ray cancels the work of the replica if this generator is cancelled."""
+        """The messages of the replica, whose work ends if this generator is closed."""
         batches: Any = self._serve.remote(request)
         try:
             async for messages in batches:

@@ -209,7 +209,7 @@ class ReplyWriter:
 
     async def fail(self, error: ApiError) -> None:
         """End the answer with an error in the shape of its API."""
-        if self._has_ended:
+        if self._has_ended:  # the client has a whole answer
             return
         if not self._sent_status:  # the client has nothing yet
             await responses.ErrorResponse(error)(self._scope, self._receive, self._send)

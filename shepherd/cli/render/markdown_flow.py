@@ -219,7 +219,7 @@ class MarkdownFlow:
             self._add_words(self._text_stream.feed(text))
 
     def _add_words(self, pieces: list[str]) -> None:
-        """Return pieces of the open text as ink."""
+        """Add pieces of the open text to the new ink, bold or as the heading is."""
         for piece in pieces:
             text = styled(piece)
             if self._heading_style:

@@ -103,6 +103,7 @@ _BEGINNING = re.compile(
     r"\x1b(?:\](?:1(?:[01](?:;[rgba:0-9a-fA-F/]{0,26}\x1b?)?)?)?|\[(?:\?[0-9;]*)?)\Z"
 )
 _TEXT, _BACKGROUND = "10", "11"
+_MIDDLE_GREY = 0.5
 
 
 def can_ask(env: Mapping[str, str]) -> bool:
@@ -163,8 +164,9 @@ class TerminalColours:
             self._brightness[place] = brightness(parts)
             background = self._brightness.get(_BACKGROUND)
             if background is not None:
-                # without that of the text, which comes first, grey is the border
-                self._changed(light=background > self._brightness.get(_TEXT, 0.5))
+                # the terminal tells the colour of the text first, if it tells it at all
+                text = self._brightness.get(_TEXT, _MIDDLE_GREY)
+                self._changed(light=background > text)
         return ""
 
 

@@ -69,7 +69,8 @@ def _words(text: str) -> list[str]:
 def _redacted_word(word: str, before: str) -> str:
     """A word without its secret: `--api-key=sk-1` is `--api-key=-`, and `sk-1` after it `-`.
 
-    `before` is the word before it. The name of a place, such as `env:KEY`, is no secret.
+    `before` is the word before it. The name of a place, such as `env:KEY`, is no secret. A key
+    becomes STDIN, which the option also accepts; no word does that for a header.
     """
     # a quoted word may have blanks, and the option after the last of them
     for assignment in (word, _after_last_blank(word)):

@@ -83,6 +83,7 @@ class SlidingWindow:
         if not self._used_by_slot:
             return 0.0
         newest_slot, _used = self._used_by_slot[-1]
+        # not `now`, which is too early after the clock was set back
         return self._end_of(newest_slot) - self._latest_time
 
     def _end_of(self, slot: int) -> float:

@@ -229,7 +229,10 @@ class SharedLimits:
         return amount
 
     def _transact(self, name: str, work: Callable[[KeyWindows], int]) -> tuple[int, limits.Limiter]:
-        """Write what is settled, and do `work`, in one transaction; runs in a thread."""
+        """Write what is settled, and do `work`, in one transaction; runs in a thread.
+
+        `work` returns the tokens that it reserves, which are held until they are settled.
+        """
         state = self._states[name]
         with state.lock:
             settled = tuple(state.settled)

@@ -193,7 +193,7 @@ class AgentTurn(Observer):
         return replace(last, message=answer, finish_reason=reason, stats=stats, logprobs=logprobs)
 
     def _forget_hidden(self) -> None:
-        """Go back to the conversation as the client sees it."""
+        """Go back to the conversation as the client sees it, without the server's own rounds."""
         self._visible_answers = {}
         self.session.clear()
         for message in self._client_history:

@@ -194,7 +194,10 @@ class ModelPool(Models):
             yield await FallbackBackend.open(candidates, _is_failure)
 
     async def identify(self, name: str | None) -> str:
-        """The alias, or the name of the model in `served`; a provider's other model as it is."""
+        """The name that a response has for its model: an alias, else that in the list of models.
+
+        A provider's model that is not in the list keeps the name of the request.
+        """
         if name and name in self._aliases:
             return name
         model = await self._find(name)

@@ -177,6 +177,7 @@ def _compile(pattern: str, *, as_read: bool) -> _Pattern:
     words = pattern_words(pattern)
     # a last `*` stands for any number of further words, also for none
     open_end = bool(words) and words[-1] == [("*", False)]
+    # `command_matches` needs to know how many words no wildcard stands for
     wild_places = [place for place, word in enumerate(words) if _WILDCARD.search(_outline(word))]
     if open_end:
         words = words[:-1]

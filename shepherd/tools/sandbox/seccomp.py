@@ -249,6 +249,7 @@ def _sockets(network: Network) -> list[Instruction]:
     internet = _only(_FAMILY, (socket.AF_INET, socket.AF_INET6), errno.EAFNOSUPPORT)
     if network is Network.INTERNET:
         return internet  # routes and interfaces are those of the machine
+    # netlink only to read routes and interfaces, which are the own ones; then the internet
     allowed = when(EQUAL, _NETLINK_ROUTE, [finish(Action.ALLOW)])
     netlink = [*_load(_PROTOCOL), *allowed, refused]
     return [*_load(_FAMILY), *when(EQUAL, _AF_NETLINK, netlink), *internet]

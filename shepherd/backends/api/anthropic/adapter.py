@@ -272,6 +272,7 @@ class AnthropicAdapter(Adapter):
 
     def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> ApiRequest:
         body = chat_body(session, model, max_tokens)
+        # later versions of the API have no temperature and the like
         has_sampling = any(name in body for name in SAMPLING_PARAMETERS)
         headers = {"anthropic-version": SAMPLING_VERSION if has_sampling else VERSION}
         if "block_binding" in body.get("thinking", {}):

@@ -132,7 +132,10 @@ def _replayed(message: Message, kept: Sequence[JsonObject]) -> Iterator[JsonObje
 
 
 def _made_anew(message: Message, kept: Sequence[JsonObject]) -> Iterator[JsonObject]:
-    """The items of an answer of another model, or of a changed one."""
+    """The items of an answer of another model, or of a changed one.
+
+    Only its encrypted reasoning is kept as it was; the rest is made from the message.
+    """
     yield from filter(_is_reasoning, kept)
     if message.content:
         yield _output_message(message.content, "")

@@ -65,6 +65,7 @@ class Demand(Struct, frozen=True):
         sizes = self.sizes
         # The output behind the layers is the first thing that goes onto a GPU.
         first = self.all_layers - layers if layers else len(sizes.layers)
+        # A layer's weights, its cells of the KV cache, and its recurrent states.
         each = [
             weights + cell * context * self.streams + state * self.sequences
             for weights, cell, state in zip(sizes.layers, sizes.cells, sizes.states, strict=True)

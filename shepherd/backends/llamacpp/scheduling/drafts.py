@@ -198,7 +198,10 @@ class NgramIndex:
         return [] if start is None else list(text[start : start + max_tokens])
 
     def _add(self, tokens: Sequence[int]) -> None:
-        """Index all n-grams but the last one, which is the key of the next search."""
+        """Index all n-grams but the last one, which is the key of the next search.
+
+        At most MAX_INDEXED_TOKENS a call, so that a long text does not delay a step.
+        """
         start = self._next
         stop = min(len(tokens), start + MAX_INDEXED_TOKENS)
         if stop <= start:

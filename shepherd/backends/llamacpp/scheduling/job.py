@@ -171,7 +171,7 @@ class Job:
         meter, sequence = self.prompt_meter, self.sequence
         if meter is None or sequence is None:
             return
-        meter.begin(self.tokens[0])
+        meter.begin(self.tokens[0])  # nothing predicts the first token
         end = len(sequence.tokens)
         # The logits of a token tell how likely the one after it was; none follows the last.
         following = self.tokens[end - count + 1 : min(end + 1, self.prompt_length)]

@@ -194,6 +194,7 @@ class Planner:
         image = parts[0].image
         if image is not None:
             return self._context.decode_image(image)
+        # an interrupted step is lost, so none is interrupted in which others have a part
         is_lone_prompt = len(parts) == 1 and not parts[0].job.prompt_done
         interruptible = is_lone_prompt and self._is_calm
         return self._context.decode(self.spans(parts), interruptible=interruptible)
