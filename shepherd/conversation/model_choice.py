@@ -35,7 +35,10 @@ def override_model(provider: str | None, model: str | None) -> dict[str, object]
 
 
 def with_model(config: Config, name: str) -> Config:
-    """The settings with another model: of the provider that answers, or clearly a local one."""
+    """The settings with another model of the present provider; without one, a local model.
+
+    A name that can only be a local model, such as a path, leaves the provider.
+    """
     provider = config.model.provider.partition("/")[0]
     if not provider or _is_local(name):
         return with_provider(config, "", name)

@@ -364,6 +364,7 @@ def description(server: Server) -> str:
 
 
 def _proposal(server: Server) -> acceptance.Proposal:
+    """What the user accepts: the whole definition, so that any change of it is a new question."""
     content = {
         "name": server.name,
         "file": str(server.file),

@@ -52,8 +52,7 @@ class UndoKeeper:
         `position` returns the number of its next message.
         """
         self._session, self._position = session, position
-        # the recorder of the session before
-        self._thread.submit(self._close)
+        self._thread.submit(self._close)  # the recorder of the session before
 
     async def before(self, prepared: PreparedCall) -> None:
         """Keep what the call will change."""

@@ -61,9 +61,12 @@ class SessionMemory:
         return Conversation.of(session, self._date(session), sees=sees)
 
     def _date(self, session: Session) -> datetime:
-        """The date that templates show: the same in all requests of a session."""
+        """The date that templates show: the same in all requests of a session.
+
+        Else each request would have another prompt, and none of it would be in the cache.
+        """
         now = datetime.now().astimezone()
-        if not session.id:
+        if not session.id:  # nothing tells its requests apart, so those of a day share the date
             return now.replace(hour=0, minute=0, second=0, microsecond=0)
         if session.began is not None:
             return session.began.astimezone()

@@ -77,7 +77,8 @@ class Dialog:
         place = self.pager.place
         self.pager = self._new_pager(self.marked.rules if paged else ())
         self.pager.place = place  # what was visible stays
-        if paged and None in self._read_to_end:  # the text was read, only the rules are new
+        # without rules (None) the text was read to its end, so only they are new
+        if paged and None in self._read_to_end:
             self.pager.end()
 
     def note_drawn(self, *, end: bool, legible: bool = True) -> None:

@@ -61,7 +61,7 @@ class FileAccess:
         if self._context.denies(Access(AccessKind.READ, str(root / name))):
             raise ToolError(f"denied by rule: {root / name}")
         file = self._opened(opening.open_below(directory, name), AccessKind.READ)
-        # a rule may deny it under a name that was not found
+        # the search for its other names stopped early, and a rule may deny one of them
         if self._hard_links.may_be_incomplete(os.fstat(file.fileno())):
             file.close()
             raise ToolError(f"not read: {root / name} has further names (hard links)")

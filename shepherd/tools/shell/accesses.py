@@ -271,7 +271,7 @@ def _is_file(word: syntax.Word) -> bool:
 
 
 def _program_is_uncertain(command: syntax.Command) -> bool:
-    """Whether a wildcard stands for the program, or its name looks like an assignment."""
+    """Whether it is not certain what runs: a wildcard is the program, or an assignment."""
     if not command.words:
         return bool(command.assignments)  # they change the shell for later commands
     program = command.words[0]

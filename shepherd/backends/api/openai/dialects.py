@@ -215,7 +215,7 @@ def effort_of(model: str, effort: str) -> str:
         return minimum
     accepted = list(parameters.EFFORTS[parameters.EFFORTS.index(minimum) :])
     if minimum == parameters.NONE:
-        accepted.remove(Effort.MINIMAL)  # only GPT-5 has it
+        accepted.remove(Effort.MINIMAL)  # models with `none` do not have it; only GPT-5 has
     if gpt_version(model) < _XHIGH_SINCE:
         accepted.remove(Effort.XHIGH)
     return parameters.nearest(effort, tuple(accepted))
