@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from shepherd.backends.llamacpp.cache.sequences import CachedSequence
+from shepherd.backends.llamacpp.cache.sequences import MAX_DISCARDED_TOKENS, CachedSequence
 from shepherd.backends.llamacpp.native.batch import Span
 from tests.backends.llamacpp.rooms import (
     HOST_BYTES,
@@ -19,6 +19,7 @@ from tests.backends.llamacpp.rooms import (
     difference,
     make_room,
     memory_settings,
+    opened,
 )
 from tests.examples import examples
 
@@ -275,3 +276,52 @@ def test_drafted_tokens_are_removed_or_stay(rooms: tuple[Room, Room]) -> None:
     assert cached == len(longer) - 1
     assert difference(logits, cold.fresh(longer)) < TOLERANCE
     warm.pool.release(again)
+
+
+def test_few_tokens_are_cut_off_in_place_and_more_are_kept_elsewhere(llama: Path) -> None:
+    with opened(llama, SEQUENCES) as room:
+        whole = list(range(20, 60)) * 2
+        first, _, _ = room.run(whole)
+        room.pool.release(first)
+        at_limit = [*whole[: len(whole) - MAX_DISCARDED_TOKENS], START, START]
+        again, _, cached = room.run(at_limit)
+        assert (again, cached) == (first, len(whole) - MAX_DISCARDED_TOKENS)
+        room.pool.release(again)
+
+        more = [*at_limit, *range(20, 20 + MAX_DISCARDED_TOKENS - 1)]
+        again, _, _ = room.run(more)
+        room.pool.release(again)
+        other, _, cached = room.run([*at_limit[:-2], 59, 59])
+        assert other is not again
+        assert cached == len(at_limit) - 2
+        assert list(again.tokens) == more
+        room.pool.release(other)
+
+
+def test_what_happens_to_sequences_is_counted_once(llama: Path) -> None:
+    with opened(llama, SEQUENCES) as room:
+        counts = room.pool.counts
+        sequence, _, _ = room.run(list(range(20, 50)))
+        room.pool.release(sequence)
+        assert (counts.misses, counts.cleared, counts.swap_out) == (1, 0, 0)
+        room.pool.swap_out(sequence)
+        room.pool.swap_out(sequence)  # it is empty
+        assert (counts.misses, counts.cleared, counts.swap_out) == (1, 1, 0)
+
+
+def test_an_idle_sequence_is_taken_before_a_busy_one_with_the_same_tokens(llama: Path) -> None:
+    with opened(llama, SEQUENCES) as room:
+        prompt = list(range(20, 50))
+        busy, _, _ = room.run(prompt)
+        idle, _, _ = room.run(prompt)
+        room.pool.release(idle)
+        busy_again, _, _ = room.run(prompt)
+        assert busy_again is idle
+        room.pool.release(idle)
+        room.pool.release(busy)
+
+
+def test_only_attention_over_shared_cells_is_crowded(rooms: tuple[Room, Room]) -> None:
+    room = rooms[0]
+    recurrent = room.model.metadata("general.architecture") in ("mamba", "jamba")
+    assert room.pool.is_crowded_by_others is not recurrent
