@@ -84,6 +84,9 @@ class Paths(Struct, frozen=True):
     """Messages that were evicted from conversations, and facts."""
 
     undo_file = _Place("state", "undo.db")
+
+    layers = _Place("state", "layers")
+    """What commands change, until it is committed."""
     """Files as they were before tools changed them."""
 
     responses_file = _Place("state", "responses.db")

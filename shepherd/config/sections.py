@@ -116,7 +116,7 @@ class UndoSection(Section):
     max_days: int = Field(default=30, ge=1, le=3650)
     """Days after which kept files are removed."""
 
-    file_mib: int = Field(default=8, ge=1, le=1024)
+    file_mib: int = Field(default=64, ge=1, le=1024)
     """MiB of the largest file that is kept."""
 
     command_mib: int = Field(default=64, ge=0, le=65_536)

@@ -1,6 +1,7 @@
 """The tools of a conversation, the offer for a model, and the rules."""
 
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,7 +76,6 @@ class Workspace(Struct, frozen=True):
         Without an approver, calls that need approval are denied. `steps` are nearer to the call
         than those of the workspace.
         """
-        undo = () if self.undo is None else (self.undo,)
         return ToolRunner(
             registry or self.registry,
             self.policy,
@@ -84,7 +84,8 @@ class Workspace(Struct, frozen=True):
                 tool_context(config, self.paths, self.cwd, self.sandbox),
                 background=self.background,
             ),
-            (*self.steps, *undo, *steps),
+            (*self.steps, *steps),
+            self.undo,
         )
 
 
@@ -108,7 +109,8 @@ def build_workspace(
     )
     _add_tools(registry, config, knowledge.tools())
     add_plugin_tools(registry, config, notices.tell)
-    sandbox = build_sandbox(config, [skill.place for skill in knowledge.skills])
+    skills = [skill.place for skill in knowledge.skills]
+    sandbox = build_sandbox(config, skills, layer_places(paths))
     servers = build_servers(config, paths, policy, sandbox, notices)
     add_tool_search(registry, config, more=servers is not None)
     hooks = build_hooks(config, paths, cwd, notices, session)
@@ -279,16 +281,28 @@ def build_policy(config: Config, paths: Paths, cwd: Path) -> PermissionPolicy:
     )
 
 
-def build_sandbox(config: Config, skills: Iterable[Path] = ()) -> Sandbox:
+def layer_places(paths: Paths) -> tuple[Path, ...]:
+    """Where layers of commands may be made; the second is for a working directory with the first.
+
+    The kernel refuses a layer that lies in the directory that it covers.
+    """
+    return paths.layers, Path(tempfile.gettempdir(), f"shepherd-layers-{os.getuid()}")
+
+
+def build_sandbox(
+    config: Config, skills: Iterable[Path] = (), layers: tuple[Path, ...] = ()
+) -> Sandbox:
     """The sandbox for commands; it is not tested before its first use.
 
-    Commands may read the folders of `skills`, whose scripts they run.
+    Commands may read the folders of `skills`, whose scripts they run. Without `layers`, they
+    change files as they go.
     """
     tools = config.tools
     return Sandbox(
         tools.sandbox,
         writable=tuple(Path(path).expanduser() for path in tools.sandbox_writable),
         readable=(*(Path(path).expanduser() for path in tools.sandbox_readable), *skills),
+        layers=layers,
     )
 
 

@@ -12,6 +12,9 @@ from msgspec.structs import replace
 from shepherd import errors, events
 from shepherd.config.section import ApproveMode, SandboxMode
 from shepherd.tools.access import EXECUTE_COMMAND, Access, AccessKind, Claim
+from shepherd.tools.layer.commit import recover
+from shepherd.tools.layer.effect import Change
+from shepherd.tools.layer.layer import Layer, find_place
 from shepherd.tools.permissions.files import FileRules
 from shepherd.tools.permissions.policy import PermissionPolicy, Verdict
 from shepherd.tools.permissions.rules import Decision, Rule
@@ -34,7 +37,8 @@ class Rights(Struct, frozen=True):
 
     `git` makes the repository writable, except for hooks and settings that run programs.
     `environments` makes Python's virtual environments writable. `files` are approved accesses.
-    With `read_only` the call can't write anywhere, except to its private directories.
+    With `read_only` the call can't write anywhere, except to its private directories. With
+    `through` it changes files as it goes, without a layer.
     """
 
     network: bool = False
@@ -43,6 +47,7 @@ class Rights(Struct, frozen=True):
     environments: bool = False
     files: tuple[Access, ...] = ()
     read_only: bool = False
+    through: bool = False
 
 
 NO_RIGHTS = Rights()
@@ -94,6 +99,23 @@ class Shielding:
             read_only=rights.read_only,
         )
         return profile, shielded.complete
+
+    def held_back(self, rights: Rights, changes: Iterable[Change]) -> list[str]:
+        """The changed paths that a call with these rights may not make without a question."""
+        files, _scanner = self._current_rules()
+        root = self._policy.cwd
+        git = git_directories(root) if rights.git else ()
+        open_names = _ENVIRONMENTS if rights.environments else ()
+        held: list[str] = []
+        for change in changes:
+            path = root / change.path
+            if held and path.is_relative_to(root / held[-1]):
+                continue  # a directory comes before what is in it
+            if path.name in open_names or not files.concerns(path.name):
+                continue
+            if files.hides(str(path)) or (files.protects(str(path)) and path not in git):
+                held.append(change.path)
+        return held
 
     def _current_rules(self) -> tuple[FileRules, TreeScanner]:
         """The rules for files, and the scanner, which starts anew if the rules have changed."""
@@ -231,6 +253,8 @@ class Confiner:
         self._policy = policy
         self._sandbox = sandbox
         self._shielding = Shielding(policy, sandbox, spill_dir)
+        self._layers: Path | None = None  # the directory of layers
+        self._has_tried_layers = False
 
     async def prepare(self, on_event: events.EventCallback) -> None:
         """Enable the mode `auto` if a box works here; otherwise report once why it does not."""
@@ -273,13 +297,36 @@ class Confiner:
         git = is_git_line(accesses)
         return replace(plan, rights=replace(plan.rights, git=git, environments=True, files=files))
 
-    async def confinement(self, plan: Plan, place: Path) -> Confinement | None:
-        """Where the call runs; None if there is no box around it."""
+    async def confinement(
+        self, plan: Plan, place: Path, *, goes_on: bool = False
+    ) -> Confinement | None:
+        """Where the call runs; None if there is no box around it.
+
+        It changes the working directory through a layer, if one is possible, unless its programs
+        go on after the call: others need to see what they have written.
+        """
         if plan.box is None or plan.rights.outside:
             return None
         profile, _ = await asyncio.to_thread(self._shielding.profile, place, plan.rights)
         hidden = self._secret_variables(os.environ) if plan.is_contained else frozenset[str]()
-        return Confinement(plan.box, profile, hidden)
+        layer = None
+        if not (goes_on or profile.read_only or plan.rights.through):
+            layer = await asyncio.to_thread(self._new_layer, plan.box, profile)
+            profile = replace(profile, layer=layer.base if layer else None)
+        return Confinement(plan.box, profile, hidden, layer)
+
+    def held_back(self, plan: Plan, changes: Iterable[Change]) -> list[str]:
+        """The paths of an effect that need an approval of their own, such as new start-up files."""
+        return self._shielding.held_back(plan.rights, changes)
+
+    def _new_layer(self, box: Box, profile: Profile) -> Layer | None:
+        """A layer over the working directory; None if none works there, which is tried once."""
+        if not self._has_tried_layers:
+            self._has_tried_layers = True
+            for place in self._sandbox.layers:
+                recover(place)
+            self._layers = find_place(box, profile, self._sandbox.layers)
+        return None if self._layers is None else Layer(self._layers, profile.root)
 
     async def _read_only(self, command: Command) -> Plan:
         """The plan in the mode `plan`: in a read-only box, or only if the command only reads."""

@@ -28,11 +28,12 @@ from shepherd.tools.permissions.approval import (
 )
 from shepherd.tools.permissions.policy import PermissionPolicy, Verdict
 from shepherd.tools.sandbox.refusal import Refusal
-from shepherd.tools.text import valid_json, valid_text
+from shepherd.tools.text import one_line, valid_json, valid_text
 from shepherd.tools.tool import AnyTool, FieldChoices, ToolContext, ToolResult
 from shepherd.validation import describe_problem
 
 _MAX_PROBLEMS = 3
+_MAX_LABEL = 60
 
 
 class PreparedCall(Struct, frozen=True):
@@ -48,6 +49,15 @@ class PreparedCall(Struct, frozen=True):
     def place(self) -> Path:
         """The directory in which the call starts programs."""
         return self.tool.start_directory(self.arguments, self.context)
+
+    @property
+    def label(self) -> str:
+        """The call in a few words, such as `edit_file notes.txt`."""
+        arguments = self.call.arguments
+        subject = next((arguments[key] for key in ("command", "path") if key in arguments), "")
+        text = one_line(" ".join(valid_text(str(subject)).split()))
+        short = text if len(text) <= _MAX_LABEL else f"{text[: _MAX_LABEL - 1]}…"
+        return f"{self.call.name} {short}".strip()
 
     @property
     def command(self) -> confinement.Command:

@@ -5,22 +5,22 @@ import logging
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
-from typing import Any
 
 from msgspec.structs import replace
 
 from shepherd import errors, events, messages
 from shepherd.config.section import ApproveMode, SandboxMode
-from shepherd.tools.access import Access
+from shepherd.tools.attempt import Attempt, failure
 from shepherd.tools.confinement import Confiner, Plan, refusal_note
 from shepherd.tools.consent import CallStep, Consent, PreparedCall, parse_arguments
 from shepherd.tools.deferred import unknown_tool
 from shepherd.tools.permissions.approval import Approver, CallObserver, harmless_error
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import ToolRegistry
+from shepherd.tools.sandbox.refusal import Refused
 from shepherd.tools.sandbox.sandbox import Sandbox
 from shepherd.tools.text import cap_text, valid_text
-from shepherd.tools.tool import AnyTool, Authorize, CallRunner, ToolContext, ToolResult
+from shepherd.tools.tool import CallRunner, ToolContext, ToolResult
 
 _log = logging.getLogger(__name__)
 
@@ -40,11 +40,13 @@ class ToolRunner:
         approver: Approver,
         context: ToolContext,
         steps: Sequence[CallStep] = (),
+        undo: CallStep | None = None,
     ) -> None:
         self.registry = registry
         self.policy = policy
         self.approver = approver
         self.steps = steps
+        self.undo = undo
         # set in copies of a runner: `on_behalf_of` and `observed_by`
         self.caller = ""
         self.observer: CallObserver | None = None
@@ -97,7 +99,7 @@ class ToolRunner:
         try:
             result = await consent.disclosed(await self._run_approved(call, context, consent))
         except errors.ToolError as error:
-            result = ToolResult(f"Error: {harmless_error(error)}", ok=False)
+            result = failure(error)
         except Exception as error:  # noqa: BLE001 - a defect in one tool must not end the session
             _log.exception("%s failed", call.name)
             result = ToolResult(f"Error: {call.name} failed: {harmless_error(error)}", ok=False)
@@ -137,7 +139,7 @@ class ToolRunner:
             result = await self._run_confined(prepared, plan, consent)
         except errors.ToolError as error:
             # the steps after the call are told about a failure too
-            result = ToolResult(f"Error: {harmless_error(error)}", ok=False)
+            result = failure(error)
         for step in reversed(self.steps):
             result = await step.after(prepared, result)
         return result
@@ -147,19 +149,28 @@ class ToolRunner:
     ) -> ToolResult:
         """Run the call; after a refusal of the sandbox, ask whether to run it with more rights."""
         place = prepared.place if plan.box else prepared.context.cwd
+        goes_on = prepared.tool.goes_on(prepared.arguments)
         notes = ""
-        while True:  # at most three times: as planned, with network, outside of the sandbox
-            confinement = await self._confiner.confinement(plan, place)
+        while True:  # as planned, without a layer, with network, outside of the sandbox
+            confinement = await self._confiner.confinement(plan, place, goes_on=goes_on)
             context = replace(prepared.context, confinement=confinement)
-            result = await _run_in_time(prepared.tool, prepared.arguments, context)
-            if result.refusal is None:
-                return replace(result, content=result.content + notes)
-            try:
-                plan, answer = await consent.opened(prepared, plan, result.refusal)
-            except errors.ToolError as error:  # no: the first result stands
-                note = refusal_note(result.refusal, str(error))
-                prepared.context.on_event(events.Notice(note, events.Topic.NOTICE))
-                return replace(result, content=f"{result.content}{notes}\n[{note}]")
+            attempt = Attempt(replace(prepared, context=context), plan, self._confiner, self.undo)
+            async with attempt:
+                result = await attempt.run()
+                if result.refusal is None:
+                    result = await attempt.keep(result)
+                    return replace(result, content=result.content + notes)
+                if result.refusal.kind is Refused.LAYER:  # it has no more rights without one
+                    plan = replace(plan, rights=replace(plan.rights, through=True))
+                    notes += f"\n[{result.refusal.text}: it was run again without a layer]"
+                    continue
+                try:
+                    plan, answer = await consent.opened(prepared, plan, result.refusal)
+                except errors.ToolError as error:  # no: the first result stands
+                    note = refusal_note(result.refusal, str(error))
+                    prepared.context.on_event(events.Notice(note, events.Topic.NOTICE))
+                    result = await attempt.keep(result)
+                    return replace(result, content=f"{result.content}{notes}\n[{note}]")
             notes += answer
 
     def _presentable(self, result: ToolResult, limit: int) -> ToolResult:
@@ -179,31 +190,3 @@ class ToolRunner:
         for secret, name in self.context.secrets.items():
             text = text.replace(secret, f"[{name}]")
         return text
-
-
-async def _authorize_untimed(
-    deadline: asyncio.Timeout, authorize: Authorize, access: Access, purpose: str
-) -> bool:
-    """Authorize; the time that the user needs to answer does not count."""
-    loop = asyncio.get_running_loop()
-    started, end = loop.time(), deadline.when()
-    deadline.reschedule(None)  # it stops until the answer
-    try:
-        return await authorize(access, purpose)
-    finally:
-        if end is not None:
-            deadline.reschedule(end + loop.time() - started)
-
-
-async def _run_in_time(tool: AnyTool, arguments: Any, context: ToolContext) -> ToolResult:
-    """Run the tool; raises ToolError if it takes longer than its deadline."""
-    seconds = tool.deadline(arguments, context)
-    deadline = asyncio.timeout(seconds)
-    context = replace(context, authorize=partial(_authorize_untimed, deadline, context.authorize))
-    try:
-        async with deadline:
-            return await tool.run(arguments, context)
-    except TimeoutError as error:
-        if not deadline.expired():
-            raise  # the tool's own, for example of a connection
-        raise errors.ToolError(f"timed out after {seconds:g} s") from error

@@ -244,6 +244,10 @@ class Tool(ABC, Generic[A]):
         """The resolved directory in which a call starts programs."""
         return context.cwd
 
+    def goes_on(self, arguments: A) -> bool:
+        """Whether the programs that the call starts go on after its end."""
+        return False
+
     def deadline(self, arguments: A, context: ToolContext) -> float | None:
         """Seconds after which the runner stops the call; None if the tool has its own limit."""
         return context.timeout

@@ -35,14 +35,19 @@ class KeptFiles:
         self._max_bytes = max_bytes
         self._store = store
         self._protects = protects
+        self._bytes_left = math.inf  # for further contents, in one call of `states`
         self._captured: dict[str, bytes] = {}
         """Contents by their digests that are not in the store yet."""
 
-    def states(self, paths: Iterable[str], seconds: float = math.inf) -> dict[str, FileState]:
+    def states(
+        self, paths: Iterable[str], seconds: float = math.inf, total_bytes: float = math.inf
+    ) -> dict[str, FileState]:
         """The states of resolved paths; their contents are in the store afterwards.
 
-        Paths for which the time does not suffice are left out.
+        Paths for which the time does not suffice are left out. Files that do not fit into
+        `total_bytes` together with those before them are UNKEPT.
         """
+        self._bytes_left = total_bytes
         deadline = time.monotonic() + seconds
         states: dict[str, FileState] = {}
         for path in dict.fromkeys(paths):
@@ -115,10 +120,15 @@ class KeptFiles:
             return FileState(Kind.DIRECTORY, mode, owner=owner)
         if not stat.S_ISREG(status.st_mode):
             return FileState(Kind.UNKEPT, mode, "special", "it is not a regular file")
+        why = ""
         if status.st_size > self._max_bytes:
-            return unkept(status, f"it is larger than {self._max_bytes:,} bytes")
-        if self._protects(path):
-            return unkept(status, SECRET)
+            why = f"it is larger than {self._max_bytes:,} bytes"
+        elif status.st_size > self._bytes_left:
+            why = "there was too much to keep"
+        elif self._protects(path):
+            why = SECRET
+        if why:
+            return unkept(status, why)
         with os.fdopen(opening.open_regular_at(directory, path.name), "rb") as file:
             data = file.read(self._max_bytes + 1)
         if len(data) > self._max_bytes:
@@ -127,6 +137,7 @@ class KeptFiles:
             return unkept(status, SECRET)
         digest = sha256(data).hexdigest()
         self._captured[digest] = data
+        self._bytes_left -= len(data)
         return FileState(Kind.FILE, mode, digest, owner=owner)
 
 

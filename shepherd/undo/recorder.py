@@ -16,12 +16,14 @@ from shepherd.undo import log, scan
 from shepherd.undo.files import KeptFiles
 from shepherd.undo.store import Change, ChangeKind, Entry, FileState, Kind, UndoStore
 
-MAX_LABEL = 60
 MAX_NAMES = 20
 """The limit of paths in a sentence for the model."""
 
 MAX_NAMED = 200
 """The limit of files that a command only mentions."""
+
+_REDO_BYTES = 64 << 20
+"""The limit of what one call has written, kept so that it can be made again."""
 
 _READ_ONLY = """
 ls cat head tail wc pwd echo printf stat du df grep egrep fgrep diff cmp basename dirname realpath
@@ -53,15 +55,6 @@ def changes_tree(prepared: PreparedCall) -> bool:
     if not prepared.accesses:
         return prepared.tool.starts_programs
     return any(map(_may_write, prepared.accesses))
-
-
-def call_label(prepared: PreparedCall) -> str:
-    """The call in a few words, such as `edit_file notes.txt`."""
-    arguments = prepared.call.arguments
-    subject = next((arguments[key] for key in ("command", "path") if key in arguments), "")
-    text = one_line(" ".join(valid_text(str(subject)).split()))
-    short = text if len(text) <= MAX_LABEL else f"{text[: MAX_LABEL - 1]}…"
-    return f"{prepared.call.name} {short}".strip()
 
 
 def _may_write(access: Access) -> bool:
@@ -125,7 +118,7 @@ class Recorder:
             return  # it changes nothing
         entries = [Entry(path, state, state) for path, state in paths.items()]
         kind = ChangeKind.TOOL if tree is None else ChangeKind.COMMAND
-        change = self._log.begin(at, kind, call_label(prepared), entries)
+        change = self._log.begin(at, kind, prepared.label, entries)
         running = _RunningCall(prepared, change, paths, tree, problem, is_over)
         self._running[id(prepared)] = running
 
@@ -227,7 +220,7 @@ class Recorder:
         """Write what a call has changed, and a note if that is not known in full."""
         entries = {e.path: e for e in self._tree_changes(running)}
         # paths outside of the working directory are known by the call's accesses alone
-        for path, after in self._files.states(running.paths).items():
+        for path, after in self._files.states(running.paths, total_bytes=_REDO_BYTES).items():
             entries[path] = Entry(path, running.paths[path], after)
         self._log.finish(running.change, entries.values())
         if running.problem:

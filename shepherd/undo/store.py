@@ -105,7 +105,7 @@ class UndoLimits(Struct, frozen=True):
 
     max_bytes: int = 512 << 20
     max_days: int = 30
-    file_bytes: int = 8 << 20
+    file_bytes: int = 64 << 20
     command_bytes: int = 64 << 20
     command_entries: int = 5_000
 

@@ -11,6 +11,7 @@ from typing import Any
 from shepherd.config.section import ApproveMode
 from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.sandbox.sandbox import Sandbox
 from shepherd.undo.keeper import UndoKeeper
 from shepherd.undo.store import UndoLimits
 from tests.tools.workshop import Workshop, open_workshop
@@ -57,9 +58,10 @@ async def open_project(
     limits: UndoLimits | None = None,
     session: str = "one",
     keeper_class: Callable[..., UndoKeeper] = UndoKeeper,
+    sandbox: Sandbox | None = None,
 ) -> AsyncGenerator[Project]:
     """A project below `base`; the same session is found again."""
-    workshop = open_workshop(base, mode=ApproveMode.ALL)
+    workshop = open_workshop(base, mode=ApproveMode.ALL, sandbox=sandbox)
     policy = PermissionPolicy(workshop.root)
     warnings: list[str] = []
 
@@ -70,7 +72,7 @@ async def open_project(
     keeper = keeper_class(store, workshop.root, limits or UndoLimits(), protects, warnings.append)
     project = Project(workshop, keeper, warnings)
     keeper.begin(session, lambda: project.place)
-    workshop.runner.steps = (keeper,)
+    workshop.runner.undo = keeper
     try:
         yield project
     finally:

@@ -26,9 +26,11 @@ from shepherd.config import provider_book, section, settings
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths, project_file, project_mcp_files
 from shepherd.config.provider import PROVIDER_TYPES, Provider, missing_type
-from shepherd.conversation.toolbox import build_policy
+from shepherd.conversation.toolbox import build_policy, layer_places
 from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.plugins import PluginError, installed_plugins
+from shepherd.tools.layer.layer import find_place
+from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.sandbox import Finding, find_box
 from shepherd.version import __version__
 
@@ -89,6 +91,7 @@ def check_all(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]
         config = load_config(cwd, env, overrides)
     except errors.ConfigError as error:  # the other checks use the defaults
         config, problem = settings.Config(), str(error)
+    finding = find_box()
     # with a provider, the settings work without a model in this process
     model_state = State.NOTE if config.model.provider else State.BROKEN
     return [
@@ -96,7 +99,8 @@ def check_all(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]
         Check("python", State.OK, f"{platform.python_version()} at {sys.executable}"),
         _settings(config, paths, cwd, problem),
         _directories(paths),
-        check_sandbox(config.tools.sandbox, find_box()),
+        check_sandbox(config.tools.sandbox, finding),
+        *_layer(config.tools.sandbox, finding, paths, cwd),
         _try("llama.cpp", _llamacpp, model_state),
         _try("model", partial(_model_file, config), model_state),
         *_workers(config, model_state),
@@ -155,6 +159,18 @@ def check_sandbox(mode: section.SandboxMode, finding: Finding) -> Check:
         text = f"{finding.box.name} would hold, but the settings switch it off (tools.sandbox)"
         return Check("sandbox", State.NOTE, text, advice)
     return Check("sandbox", State.OK, f"{finding.box.name}, tried and held", advice)
+
+
+def _layer(mode: section.SandboxMode, finding: Finding, paths: Paths, cwd: Path) -> list[Check]:
+    """Whether commands in this directory work in a layer; nothing to say without a sandbox."""
+    if finding.box is None or mode is section.SandboxMode.OFF:
+        return []
+    root = cwd.resolve()
+    place = find_place(finding.box, Profile(root, root, Path.home()), layer_places(paths))
+    if place is not None:
+        return [Check("layer", State.OK, f"{root}: what commands change is kept for /undo in full")]
+    text = f"none works over {root}: commands change files as they go"
+    return [Check("layer", State.NOTE, text, (f"{finding.box.name} or the file system has none.",))]
 
 
 def _try(name: str, check: Callable[[], str], if_it_fails: State) -> Check:

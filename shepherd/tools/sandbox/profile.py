@@ -34,7 +34,8 @@ class Profile(Struct, frozen=True):
     `cwd`. The `protected` paths can be read, but not changed or replaced; a missing one is moved
     aside if the command creates it. The `hidden` paths look empty. `readable` and `writable` are
     allowed in addition to the system and the toolchains below `home`. With `read_only`, `root` and
-    `writable` can only be read.
+    `writable` can only be read. `layer` is the directory that takes the changes in `root`, which
+    then stays as it is.
     """
 
     root: Path
@@ -46,6 +47,7 @@ class Profile(Struct, frozen=True):
     writable: tuple[Path, ...] = ()
     network: bool = False
     read_only: bool = False
+    layer: Path | None = None
     limits: Limits = field(default_factory=Limits)
 
 

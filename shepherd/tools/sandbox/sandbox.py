@@ -10,6 +10,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from shepherd.config.section import SandboxMode
+from shepherd.tools.layer.layer import Layer
 from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.boxes.box import Attempt, Box
 from shepherd.tools.sandbox.boxes.macos import SandboxExec
@@ -66,6 +67,7 @@ class Confinement(Struct, frozen=True):
     box: Box
     profile: Profile
     hidden_variables: frozenset[str] = frozenset()
+    layer: Layer | None = None
     refusals: list[Refusal] = field(default_factory=list[Refusal])
 
     def enter(self, program: Program) -> AbstractContextManager[Startable]:
@@ -88,8 +90,8 @@ class Confinement(Struct, frozen=True):
 class Sandbox:
     """Finds the box at the first use, and records the notices that the user has read.
 
-    `writable` and `readable` are the user's paths. `find` takes up to a second and is called in a
-    thread.
+    `writable` and `readable` are the user's paths. `layers` are the directories in which layers may
+    be made, the best first. `find` takes up to a second and is called in a thread.
     """
 
     def __init__(
@@ -98,11 +100,13 @@ class Sandbox:
         *,
         writable: tuple[Path, ...] = (),
         readable: tuple[Path, ...] = (),
+        layers: tuple[Path, ...] = (),
         find: Callable[[], Finding] | None = None,
     ) -> None:
         self.mode = mode
         self.writable = writable
         self.readable = readable
+        self.layers = layers
         self._find_box = find or _find_box_once
         nothing_tried = Finding(box=None, tried=())
         self._finding: Finding | None = nothing_tried if mode is SandboxMode.OFF else None

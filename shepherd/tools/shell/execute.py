@@ -78,6 +78,9 @@ class ExecuteCommand(Tool[ExecuteArguments]):
         text = arguments.line if cwd == context.cwd else f"{arguments.line}\n(in {cwd})"
         return f"{text}\n(in the background)" if arguments.background else text
 
+    def goes_on(self, arguments: ExecuteArguments) -> bool:
+        return arguments.background
+
     def deadline(self, arguments: ExecuteArguments, context: ToolContext) -> float | None:
         return None  # `run` stops the process itself, and still returns the output
 

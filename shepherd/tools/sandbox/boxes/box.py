@@ -40,9 +40,10 @@ class Attempt(Struct, frozen=True):
 
 
 class Box(Protocol):
-    """One way to confine a program."""
+    """One way to confine a program; `takes_layers` tells whether a profile may have one."""
 
     name: str
+    takes_layers: bool
 
     def enter(
         self, program: Program, profile: Profile, report: Report = ignore_refusals

@@ -21,6 +21,7 @@ from shepherd.tools.sandbox.view.toolchains import is_below, real
 
 _MAX_ARGUMENTS = 8900  # bubblewrap stops at 9000
 _EMPTY_FILE, _EMPTY_DIRECTORY = "/run/empty-file", "/run/empty-directory"
+_LAYER = "/run/layer"
 _MOUNTS = {MountKind.READ: "--ro-bind", MountKind.WRITE: "--bind", MountKind.LINK: "--symlink"}
 
 
@@ -28,6 +29,7 @@ class Bubblewrap:
     """Namespaces made by `bwrap`: the command sees its own file system, processes and network."""
 
     name = "bubblewrap"
+    takes_layers = True
 
     def __init__(self) -> None:
         self._helpers = Spares()
@@ -48,6 +50,7 @@ class Bubblewrap:
             network = Network.INTERNET if profile.network else Network.OWN
             orders = {
                 "mounts": [_inner(mount, prepared.private) for mount in inner],
+                "layer": "" if profile.layer is None else _LAYER,
                 "cwd": str(real(profile.cwd)),
                 "user": os.geteuid(),
                 "group": os.getegid(),
@@ -56,6 +59,8 @@ class Bubblewrap:
                 "command": list(program.argv),
             }
             starter = prepared.send(payload(orders))
+            if profile.layer is not None:
+                outer.append(Mount(MountKind.WRITE, Path(_LAYER), real(profile.layer)))
             words = [*_namespaces(profile), *_places(outer, prepared.private)]
             words += ["--info-fd", str(prepared.helper.info)]
             if len(words) > _MAX_ARGUMENTS:
@@ -75,6 +80,9 @@ def _split(visible: Iterable[Mount], tops: Collection[Path]) -> tuple[list[Mount
         if any(mount.target != top and is_below(mount.target, top) for top in shared_tops):
             inner.append(mount)
             continue
+        if mount.kind is MountKind.LAYER:
+            inner.append(mount)  # over the read-only directory, of which bubblewrap knows
+            continue
         outer.append(mount)
         # what another boxed command could exchange for a link lies below such a mount
         if mount.target in tops and mount.source == mount.target:
@@ -85,7 +93,10 @@ def _split(visible: Iterable[Mount], tops: Collection[Path]) -> tuple[list[Mount
 def _inner(mount: Mount, private: PrivateFiles) -> tuple[int, str, str]:
     """Kind, target and source of a mount, by its names in bubblewrap's file system."""
     masks = {private.empty_file: _EMPTY_FILE, private.empty_directory: _EMPTY_DIRECTORY}
-    return int(mount.kind), str(mount.target), masks.get(mount.source, str(mount.source))
+    source = masks.get(mount.source, str(mount.source))
+    if mount.kind is MountKind.LAYER:
+        source = _LAYER
+    return int(mount.kind), str(mount.target), source
 
 
 def _namespaces(profile: Profile) -> Iterator[str]:
@@ -94,6 +105,8 @@ def _namespaces(profile: Profile) -> Iterator[str]:
     yield from ("--cap-drop", "ALL")
     # for `finish_nested`, which mounts, and then leaves the root of this namespace
     yield from ("--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETFCAP")
+    if profile.layer is not None:  # the kernel keeps a directory without rights beside a layer
+        yield from ("--cap-add", "CAP_DAC_OVERRIDE")
     if profile.network:
         yield "--share-net"
 

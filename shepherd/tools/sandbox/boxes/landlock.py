@@ -27,7 +27,8 @@ _TRUNCATION, _SIGNALS = 3, 6  # the first version of Landlock that covers each r
 
 def box_rights(visible: Iterable[layout.Mount]) -> Rights:
     """The rights in a new file system, whose mounts already make paths read-only."""
-    writable = [str(m.target) for m in visible if m.kind is layout.MountKind.WRITE]
+    kinds = (layout.MountKind.WRITE, layout.MountKind.LAYER)
+    writable = [str(mount.target) for mount in visible if mount.kind in kinds]
     places = [(path, native.WRITE) for path in (*writable, "/dev/shm")]
     return [
         ("/", native.READ),
@@ -83,6 +84,7 @@ class _Enclosure(ABC):
     """A box whose helper becomes the command by itself; `_bare` means without namespaces."""
 
     name: str
+    takes_layers: bool
     _bare: bool
 
     def __init__(self) -> None:
@@ -125,6 +127,7 @@ class Landlock(_Enclosure):
     """Namespaces, Landlock and a filter, set up by a small program that becomes the command."""
 
     name = "landlock"
+    takes_layers = True
     _bare = False
 
     def _orders(
@@ -145,6 +148,7 @@ class BareLandlock(_Enclosure):
     """Landlock and a filter without namespaces; refuses more than the other boxes."""
 
     name = "landlock-bare"
+    takes_layers = False  # it has no mounts
     _bare = True
 
     def _orders(

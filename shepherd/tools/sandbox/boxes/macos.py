@@ -52,6 +52,7 @@ class SandboxExec:
     """A profile that denies everything that it does not name."""
 
     name = "sandbox-exec"
+    takes_layers = False
 
     @contextmanager
     def enter(

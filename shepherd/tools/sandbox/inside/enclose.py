@@ -36,9 +36,13 @@ def enclose(channel: int, *, bare: bool, network: bool) -> None:
 
 
 class NestedSteps(Values):
-    """What is still to do in bubblewrap; `user` and `group` are those of the command."""
+    """What is still to do in bubblewrap; `user` and `group` are those of the command.
+
+    `layer` is where bubblewrap shows the directory of a layer, "" without one.
+    """
 
     mounts: Mounts
+    layer: str
     cwd: str
     user: int
     group: int
@@ -57,6 +61,8 @@ def finish_nested(**values: object) -> None:
     try:
         # in bubblewrap's own namespace, because the command can look through its first process
         add_mounts(steps.mounts)
+        if steps.layer:  # the command must change files through the mount alone
+            native.unmount(steps.layer)
         os.chdir(steps.cwd)
         leave_owner(steps.user, steps.group)
         native.limit_capabilities()

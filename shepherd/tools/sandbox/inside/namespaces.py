@@ -9,7 +9,7 @@ import sys
 from shepherd.tools.sandbox.inside import native
 from shepherd.tools.sandbox.inside.orders import sockets
 
-_READ, _LINK = 0, 2
+_READ, _LINK, _LAYER = 0, 2, 3
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_LINKS = {
     "fd": "/proc/self/fd",
@@ -107,13 +107,40 @@ class Root:
 
 
 def add_mounts(mounts: Mounts, base: str = "") -> None:
-    """Mount the sources at their targets below `base`. Raises OSError."""
+    """Mount the sources at their targets below `base`. Raises OSError.
+
+    What lies below the target of a layer is taken from there, so it shows the layer's changes.
+    """
+    layered = None
     for kind, target, source in mounts:
         if kind == _LINK:
             os.symlink(source, base + target)
+        elif kind == _LAYER:
+            _mount_layer(target, source, base + target)
+            layered = target
         else:
+            is_layered = layered is not None and (source + "/").startswith(layered + "/")
             read_only = native.ATTR_RDONLY if kind == _READ else 0
-            _bind(source, base + target, native.ATTR_NODEV | read_only)
+            origin = base + source if is_layered else source
+            _bind(origin, base + target, native.ATTR_NODEV | read_only)
+
+
+def _mount_layer(lower: str, place: str, target: str) -> None:
+    """Show the directory `lower` at `target`; what changes there goes to `place`/upper.
+
+    The descriptors stand for the paths, as a command may exchange a directory for a link.
+    """
+    paths = {"lowerdir": lower, "upperdir": place + "/upper", "workdir": place + "/work"}
+    opened = {name: native.open_exact(path) for name, path in paths.items()}
+    opened["target"] = _opened_place(opened["lowerdir"], target)
+    names = {name: f"/proc/self/fd/{number}" for name, number in opened.items()}
+    try:
+        words = [f"{name}={names[name]}" for name in paths]
+        options = ",".join([*words, "userxattr"])  # the attributes that a user may set
+        native.mount("overlay", names["target"], "overlay", _QUIET, options)
+    finally:
+        for number in opened.values():
+            os.close(number)
 
 
 def kernel_files(processes: str = "/proc") -> list[str]:

@@ -104,6 +104,11 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
     _check(_libc.mount(*words, flags, data), f"mounting {target}")
 
 
+def unmount(target: str) -> None:
+    """Take away a mount; what uses it keeps it. Raises OSError."""
+    _check(_libc.umount2(os.fsencode(target), MNT_DETACH), f"unmounting {target}")
+
+
 def set_mount(target: str, attributes: int) -> None:
     """Add attributes to a mount. Raises OSError."""
     call(_MOUNT_SETATTR, _AT_HERE, os.fsencode(target), 0, *_attributes(attributes))
@@ -114,7 +119,7 @@ def enter_root(target: str) -> None:
     os.chdir(target)
     # with the same directory twice, the old root lies over the new one, and can be unmounted
     call(_PIVOT_ROOT[os.uname().machine], b".", b".")
-    _check(_libc.umount2(b".", MNT_DETACH), "unmounting the old root")
+    unmount(".")
     os.chdir("/")
 
 

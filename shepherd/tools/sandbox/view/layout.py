@@ -30,6 +30,7 @@ class MountKind(IntEnum):
     READ = 0
     WRITE = 1
     LINK = 2  # a symbolic link to `source`
+    LAYER = 3  # `target` itself, whose changes go to `source`
 
 
 class Mount(Struct, frozen=True):
@@ -141,6 +142,8 @@ def _visible(profile: Profile, environment: Mapping[str, str]) -> list[Mount]:
     visible = [Mount.read(path) for path in read if path.exists() and path not in write]
     mount_working = Mount.read if profile.read_only else Mount.write
     visible += [mount_working(path) for path in write if path.exists()]
+    if profile.layer is not None:
+        visible.append(Mount(MountKind.LAYER, real(profile.root), real(profile.layer)))
     return sorted(visible, key=lambda mount: (len(mount.target.parts), mount.kind))
 
 
@@ -148,7 +151,7 @@ def _is_visible(path: Path, visible: Sequence[Mount]) -> bool:
     """Whether the command would see the real file at this path."""
     # later mounts cover earlier ones
     last = next((mount for mount in reversed(visible) if is_below(path, mount.target)), None)
-    return last is not None and last.source == last.target
+    return last is not None and (last.source == last.target or last.kind is MountKind.LAYER)
 
 
 def _pinned(tops: Iterable[Path], paths: Iterable[Path]) -> set[Path]:

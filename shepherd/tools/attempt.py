@@ -1,0 +1,169 @@
+"""One run of a call, whose changes are kept: committed from its layer, and recorded for /undo."""
+
+import asyncio
+from collections.abc import Container, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from msgspec.structs import replace
+
+from shepherd.errors import ToolError
+from shepherd.tools.access import Access, AccessKind
+from shepherd.tools.confinement import Confiner, Plan
+from shepherd.tools.consent import CallStep, PreparedCall
+from shepherd.tools.layer.commit import commit
+from shepherd.tools.layer.effect import Change, Deed, conflicts, read_effect
+from shepherd.tools.layer.layer import Layer
+from shepherd.tools.paths import reason
+from shepherd.tools.permissions.approval import harmless_error
+from shepherd.tools.text import one_line, pluralize, valid_text
+from shepherd.tools.tool import AnyTool, Authorize, ToolContext, ToolResult
+
+_MAX_NAMED = 5
+
+
+class Attempt:
+    """A context in which the call runs once; without `keep`, the changes in its layer are dropped.
+
+    Its task may be cancelled at any time.
+    """
+
+    def __init__(
+        self, prepared: PreparedCall, plan: Plan, confiner: Confiner, undo: CallStep | None
+    ) -> None:
+        self._prepared = prepared
+        self._plan = plan
+        self._confiner = confiner
+        self._undo = undo
+        confinement = prepared.context.confinement
+        self._layer = None if confinement is None else confinement.layer
+
+    async def __aenter__(self) -> None:
+        if self._layer is None and self._undo is not None:
+            await self._undo.before(self._prepared)
+
+    async def run(self) -> ToolResult:
+        """Run the call; an error becomes the result."""
+        try:
+            return await _run_in_time(
+                self._prepared.tool, self._prepared.arguments, self._prepared.context
+            )
+        except ToolError as error:
+            return failure(error)
+
+    async def keep(self, result: ToolResult) -> ToolResult:
+        """Make the changes of the run real; the result has notes about those that can't be."""
+        layer, self._layer = self._layer, None
+        if layer is not None:
+            try:
+                notes = await self._commit(layer)
+            finally:
+                await asyncio.to_thread(layer.drop)
+            return replace(result, content="\n".join([result.content, *notes]))
+        if self._undo is None:
+            return result
+        return await self._undo.after(self._prepared, result)
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        if self._layer is not None:
+            await asyncio.to_thread(self._layer.drop)
+
+    async def _commit(self, layer: Layer) -> list[str]:
+        """Commit what may be committed; returns notes for the model about the rest."""
+        effect = await asyncio.to_thread(read_effect, layer)
+        notes = [f"[{one_line(path)} is not kept: {why}]" for path, why in effect.left_out]
+        held = await asyncio.to_thread(self._confiner.held_back, self._plan, effect.changes)
+        refused = [path for path in held if not await self._is_approved(layer.root / path)]
+        if refused:
+            notes.append(f"[not kept, as they need approval: {_listed(refused)}]")
+        changes = [change for change in effect.changes if not _is_below(change.path, refused)]
+        changed_below = await asyncio.to_thread(lambda: list(conflicts(layer, changes)))
+        if changed_below:
+            text = _listed(changed_below)
+            return [f"[no change was kept: something else changed {text} at the same time]"]
+        if changes:
+            notes += await self._commit_all(layer, changes)
+        return notes
+
+    async def _is_approved(self, path: Path) -> bool:
+        """Whether the rules or the user let the call write a file that programs run unasked."""
+        purpose = f"{self._prepared.label}\nmade {path}, which may run programs or hold secrets"
+        try:
+            await self._prepared.context.authorize(Access(AccessKind.WRITE, str(path)), purpose)
+        except ToolError:
+            return False
+        return True
+
+    async def _commit_all(self, layer: Layer, changes: Sequence[Change]) -> list[str]:
+        """Commit, with the states before in the store of /undo; returns a note about a failure."""
+        # an undo of parts of a repository would break it
+        made = {change.path for change in changes if change.deed is Deed.MADE}
+        kept = [change.path for change in changes if not _is_of_old_repository(change.path, made)]
+        accesses = [Access(AccessKind.WRITE, str(layer.root / path)) for path in kept]
+        written = replace(self._prepared, accesses=tuple(accesses))
+        if self._undo is not None and kept:
+            await self._undo.before(written)
+        try:
+            await asyncio.to_thread(commit, layer, changes)
+        except OSError as error:
+            return [f"[its changes could not be kept in full: {reason(error)}]"]
+        finally:
+            if self._undo is not None and kept:
+                await self._undo.after(written, ToolResult(""))
+        return []
+
+
+def _is_below(path: str, tops: Sequence[str]) -> bool:
+    return any(path == top or path.startswith(f"{top}/") for top in tops)
+
+
+def _is_of_old_repository(path: str, made: Container[str]) -> bool:
+    """Whether a path belongs to git in a repository that was there before."""
+    parts = path.split("/")
+    return ".git" in parts and "/".join(parts[: parts.index(".git") + 1]) not in made
+
+
+def _listed(paths: Sequence[str]) -> str:
+    names = [one_line(valid_text(path)) for path in paths[:_MAX_NAMED]]
+    more = len(paths) - len(names)
+    return ", ".join(names) + (f" and {pluralize(more, 'other file')}" if more else "")
+
+
+def failure(error: ToolError) -> ToolResult:
+    """The result of a call that an error has ended."""
+    return ToolResult(f"Error: {harmless_error(error)}", ok=False)
+
+
+async def _authorize_untimed(
+    deadline: asyncio.Timeout, authorize: Authorize, access: Access, purpose: str
+) -> bool:
+    """Authorize; the time that the user needs to answer does not count."""
+    loop = asyncio.get_running_loop()
+    started, end = loop.time(), deadline.when()
+    deadline.reschedule(None)  # it stops until the answer
+    try:
+        return await authorize(access, purpose)
+    finally:
+        if end is not None:
+            deadline.reschedule(end + loop.time() - started)
+
+
+async def _run_in_time(tool: AnyTool, arguments: Any, context: ToolContext) -> ToolResult:
+    """Run the tool; raises ToolError if it takes longer than its deadline."""
+    seconds = tool.deadline(arguments, context)
+    deadline = asyncio.timeout(seconds)
+    context = replace(context, authorize=partial(_authorize_untimed, deadline, context.authorize))
+    try:
+        async with deadline:
+            return await tool.run(arguments, context)
+    except TimeoutError as error:
+        if not deadline.expired():
+            raise  # the tool's own, for example of a connection
+        raise ToolError(f"timed out after {seconds:g} s") from error

@@ -1,0 +1,98 @@
+"""The directory of a layer: it takes what a command changes, and the real files stay as they are.
+
+It is the upper directory of an overlay mount, whose lower one is the working directory. So all that
+a command has changed stands here, and nothing of the working directory has to be looked through.
+"""
+
+import fcntl
+import os
+import secrets
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from msgspec.structs import replace
+
+from shepherd.config.files import make_private_directory
+from shepherd.errors import ToolError
+from shepherd.tools.program import Program
+from shepherd.tools.sandbox.boxes.box import Box
+from shepherd.tools.sandbox.boxes.probe import capture
+from shepherd.tools.sandbox.profile import Profile
+from shepherd.tools.sandbox.view.private import remove_tree
+
+_LOCK = "lock"
+_ROOT = "root"
+_TRIAL_SECONDS = 10.0
+
+
+class Layer:
+    """A new layer over the directory `root`, made in the directory `place`; raises OSError.
+
+    As long as the process lives it holds a lock, so that `stale_layers` leaves the layer alone.
+    """
+
+    def __init__(self, place: Path, root: Path) -> None:
+        self.root = root
+        self.begun_ns = time.time_ns()
+        self.base = place / f"layer-{secrets.token_hex(8)}"
+        make_private_directory(place)
+        self.base.mkdir(mode=0o700)
+        self._lock: BinaryIO = (self.base / _LOCK).open("w+b")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.upper.mkdir()
+        shutil.copymode(root, self.upper)  # else the mode of the root would count as changed
+        (self.base / "work").mkdir(mode=0o700)
+        (self.base / _ROOT).symlink_to(root)  # for `copy_of`
+
+    @property
+    def upper(self) -> Path:
+        """What has changed, by the same relative paths as in the root."""
+        return self.base / "upper"
+
+    def drop(self) -> None:
+        """Forget all changes; raises OSError."""
+        remove_tree(self.base)
+        self._lock.close()
+
+
+def copy_of(base: Path) -> Path:
+    """Where a commit puts the new files of the layer if its root is on another file system."""
+    return (base / _ROOT).readlink() / f".shepherd-{base.name}"
+
+
+def stale_layers(place: Path) -> Iterator[Path]:
+    """The layers of programs that were killed; each is locked until the next one is asked for."""
+    for base in sorted(place.glob("layer-*")):
+        try:
+            descriptor = os.open(base / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue  # it is being made or removed
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield base
+        except BlockingIOError:
+            continue  # its program is alive
+        finally:
+            os.close(descriptor)
+
+
+def find_place(box: Box, profile: Profile, places: Iterable[Path]) -> Path | None:
+    """The first of the places in which a layer works in this box; None if there is none."""
+    for place in places if box.takes_layers else ():
+        with suppress(OSError, ToolError, subprocess.TimeoutExpired):
+            layer = Layer(place, profile.root)
+            try:
+                line = Program(["true"], profile.root)
+                with box.enter(
+                    line, replace(profile, cwd=profile.root, layer=layer.base)
+                ) as program:
+                    if capture(program, _TRIAL_SECONDS).code == 0:
+                        return place
+            finally:
+                layer.drop()
+    return None

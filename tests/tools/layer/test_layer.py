@@ -1,0 +1,228 @@
+"""A layer shows what a command did, and its commit gives the real files just that."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from shepherd.tools.layer.commit import commit, recover
+from shepherd.tools.layer.effect import Change, Deed, Sort, read_effect
+from shepherd.tools.layer.layer import Layer
+from shepherd.tools.program import Program
+from shepherd.tools.sandbox.boxes.box import Box
+from shepherd.tools.sandbox.boxes.probe import capture
+from shepherd.tools.sandbox.profile import Profile
+from tests.patience import PATIENCE
+from tests.tools.sandbox.boxes import BOXES, need
+from tests.undo.project import view
+
+BOX = next(box for box in BOXES if box.name == "landlock")
+NAMES = ("a", "b", "c", "d/a", "d/b", "d/e/a", "d/e", "d", "e", "e/f", "e/f/g", "x y", "é")
+MODES = ("711", "755", "700", "744")
+
+
+def make_lines(chance: random.Random) -> list[str]:
+    """Some commands that change files of a few names, or fail."""
+
+    def name() -> str:
+        return f"'{chance.choice(NAMES)}'"
+
+    forms = (
+        lambda: f"echo {chance.random()} > {name()}",
+        lambda: f"echo {chance.random()} >> {name()}",
+        lambda: f"rm -rf {name()}",
+        lambda: f"mkdir -p {name()}",
+        lambda: f"mv -f {name()} {name()}",
+        lambda: f"ln -sfn {chance.choice(('a', '../x', 'd'))} {name()}",
+        lambda: f"chmod {chance.choice(MODES)} {name()}",
+        lambda: f"touch {name()}",
+        lambda: f"rmdir {name()}",
+        lambda: f"entry={name()}; rm -rf $entry; mkdir $entry",
+        lambda: f"sed -i s/0/1/ {name()}",
+        lambda: f"find . -name {chance.choice('abc')} -delete",
+    )
+    return [chance.choice(forms)() for _ in range(chance.randint(2, 9))]
+
+
+@pytest.fixture
+def make_layer(tmp_path: Path) -> Iterator[Callable[[Path], Layer]]:
+    """Makes layers that are dropped at the end."""
+    with ExitStack() as resources:
+
+        def make(root: Path) -> Layer:
+            layer = Layer(tmp_path / "layers", root)
+            resources.callback(layer.drop)
+            return layer
+
+        yield make
+
+
+def run_layered(box: Box, root: Path, layer: Layer, line: str) -> str:
+    """The output of a shell line that works in the layer."""
+    home = layer.base.parent / "home"
+    home.mkdir(exist_ok=True)
+    profile = Profile(root=root, cwd=root, home=home, layer=layer.base)
+    with box.enter(Program(["bash", "-c", line], root), profile) as program:
+        return capture(program, PATIENCE).out
+
+
+def deeds(layer: Layer) -> dict[str, str]:
+    """What happened to which path."""
+    return {change.path: change.deed.value for change in read_effect(layer).changes}
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_commit_gives_what_the_command_alone_would_have_done(
+    seed: int, tmp_path: Path, make_layer: Callable[[Path], Layer]
+) -> None:
+    box = [box for box in BOXES if box.takes_layers][seed % 2]
+    need(box)
+    chance = random.Random(seed)
+    plain, root = tmp_path / "plain", tmp_path / "root"
+    plain.mkdir()
+    run = ["bash", "-c", "; ".join([*make_lines(chance), *make_lines(chance)])]
+    subprocess.run(run, cwd=plain, capture_output=True, check=False)
+    shutil.copytree(plain, root, symlinks=True)
+    before, line = view(root), "; ".join(make_lines(chance))
+    subprocess.run(["bash", "-c", line], cwd=plain, capture_output=True, check=False)
+
+    layer = make_layer(root)
+    run_layered(box, root, layer, line)
+    assert view(root) == before
+    effect = read_effect(layer)
+    commit(layer, effect.changes)
+
+    assert view(root) == view(plain)
+    assert effect.is_empty == (view(root) == before)
+
+
+def test_the_effect_tells_what_happened(
+    tmp_path: Path, make_layer: Callable[[Path], Layer]
+) -> None:
+    need(BOX)
+    root = tmp_path / "root"
+    (root / "old").mkdir(parents=True)
+    for name in ("old/one", "kept", "changed", "touched", "mode"):
+        (root / name).write_text("1\n")
+    layer = make_layer(root)
+    lines = (
+        *("rm -r old", "mkdir new", "echo 1 > new/two", "echo 2 >> changed", "touch touched"),
+        *("chmod 700 mode", "echo 1 > temporary", "rm temporary", "mkfifo pipe", "cp kept set"),
+        "chmod u+s set",
+    )
+    run_layered(BOX, root, layer, "; ".join(lines))
+
+    effect = read_effect(layer)
+
+    assert deeds(layer) == {
+        "old": "deleted",
+        "old/one": "deleted",
+        "new": "made",
+        "new/two": "made",
+        "changed": "changed",
+        "mode": "mode",
+    }
+    assert [path for path, _why in effect.left_out] == ["pipe", "set"]
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from shepherd.tools.layer import commit as module
+from shepherd.tools.layer.effect import read_effect
+from shepherd.tools.layer.layer import Layer
+
+left = int(sys.argv[3])
+
+def counted(function):
+    def call(*arguments, **options):
+        global left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments, **options)
+    return call
+
+layer = Layer(Path(sys.argv[2]), Path(sys.argv[1]))
+upper = layer.upper
+(upper / "made").mkdir()
+(upper / "made" / "file").write_text("made")
+(upper / "changed").write_text("new")
+(upper / "made" / "link").symlink_to("file")
+changes = list(read_effect(layer).changes)
+from shepherd.tools.layer.effect import Change, Deed, Sort
+changes += [Change("old", Deed.DELETED, Sort.DIRECTORY), Change("old/a", Deed.DELETED, Sort.FILE)]
+changes += [Change("old/b", Deed.DELETED, Sort.FILE), Change("kept", Deed.MODE, Sort.FILE, 0o600)]
+for name in ("rename", "replace", "unlink", "rmdir", "mkdir", "fchmod", "open", "fsync"):
+    setattr(os, name, counted(getattr(os, name)))
+module.commit(layer, changes)
+"""
+
+
+@pytest.mark.parametrize("other_file_system", [False, True])
+def test_a_commit_that_is_killed_at_any_step_is_whole_or_nothing(
+    tmp_path: Path, *, other_file_system: bool
+) -> None:
+    shared = Path("/dev/shm")
+    if other_file_system and not os.access(shared, os.W_OK):
+        pytest.skip("there is no other file system")
+    base = shared / f"shepherd-test-{os.getpid()}" if other_file_system else tmp_path
+    outcomes = set[str]()
+    try:
+        for step in range(1, 500):
+            root, place = tmp_path / f"root{step}", base / f"layers{step}"
+            (root / "old").mkdir(parents=True)
+            for name in ("old/a", "old/b", "changed", "kept"):
+                (root / name).write_text("old")
+            before = view(root)
+            argv = [sys.executable, "-c", _KILLED, str(root), str(place), str(step)]
+            ended = subprocess.run(argv, capture_output=True, text=True, check=False)
+            assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
+            recover(place)
+            after = view(root)
+            assert not [*place.glob("layer-*")]
+            if after == before:
+                outcomes.add("nothing")
+            else:
+                assert set(after) == {"changed", "kept", "made", "made/file", "made/link"}
+                assert after["changed"][1] == b"new"
+                assert after["kept"][0] & 0o777 == 0o600
+                outcomes.add("whole")
+            shutil.rmtree(root)
+            if ended.returncode == 0:
+                break
+    finally:
+        if other_file_system:
+            shutil.rmtree(base, ignore_errors=True)
+    assert outcomes == {"nothing", "whole"}
+
+
+def test_a_layer_of_a_living_session_stays(
+    tmp_path: Path, make_layer: Callable[[Path], Layer]
+) -> None:
+    (tmp_path / "root").mkdir()
+    layer = make_layer(tmp_path / "root")
+
+    assert recover(tmp_path / "layers") == []
+    assert layer.upper.is_dir()
+
+
+def test_names_that_are_no_text_are_committed(
+    tmp_path: Path, make_layer: Callable[[Path], Layer]
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    name = os.fsdecode(b"\xff\n")
+    layer = make_layer(root)
+    (layer.upper / name).write_text("x")
+
+    commit(layer, [Change(name, Deed.MADE, Sort.FILE, 0o644, 1)])
+
+    assert (root / name).read_text() == "x"

@@ -1,0 +1,199 @@
+"""Commands in a layer: they change nothing until they end, and all that they did can be undone."""
+
+import asyncio
+import subprocess
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from shepherd.config.section import ApproveMode, SandboxMode
+from shepherd.messages import ToolCall
+from shepherd.tools.permissions.approval import Choice
+from shepherd.tools.sandbox.boxes.box import Box
+from shepherd.tools.sandbox.sandbox import Finding, Sandbox
+from tests.tools.sandbox.boxes import BOXES, need
+from tests.tools.workshop import open_workshop, until
+from tests.undo.project import Project, Tree, open_project, view
+
+LAYERED = [box for box in BOXES if box.takes_layers]
+
+
+@pytest.fixture(params=LAYERED, ids=lambda box: box.name)
+def sandbox(request: pytest.FixtureRequest, tmp_path: Path) -> Sandbox:
+    box: Box = request.param
+    need(box)
+    layers = (tmp_path / "layers",)
+    return Sandbox(SandboxMode.REQUIRED, layers=layers, find=lambda: Finding(box, ()))
+
+
+@pytest.fixture
+async def project(sandbox: Sandbox, tmp_path: Path) -> AsyncGenerator[Project]:
+    async with open_project(tmp_path, sandbox=sandbox) as project:
+        yield project
+
+
+async def test_what_git_ignores_comes_back_too(project: Project) -> None:
+    (project.root / ".git").mkdir()
+    (project.root / ".gitignore").write_text("data\n")
+    (project.root / "data" / "deep").mkdir(parents=True)
+    (project.root / "data" / "deep" / "base.db").write_bytes(bytes(range(256)) * 4000)
+    (project.root / "data" / "link").symlink_to("deep/base.db")
+    (project.root / "data" / "run").write_text("#!/bin/sh\n")
+    (project.root / "data" / "run").chmod(0o750)
+    before = view(project.root)
+
+    await project.call("execute_command", command="rm -rf data; echo 1 > made")
+    assert not (project.root / "data").exists()
+    await project.keeper.undo()
+
+    assert view(project.root) == before
+
+
+async def test_nothing_changes_before_the_end(project: Project) -> None:
+    gate = project.root / "gate"
+    gate.mkdir()
+    call = ToolCall("1", "execute_command", {"command": "echo 1 > made; sleep 0.3; cat made"})
+    task = asyncio.ensure_future(project.workshop.runner.run(call))
+    seen = False
+    while not task.done():
+        seen = seen or (project.root / "made").exists()
+        await asyncio.sleep(0.005)
+
+    assert (await task).content.strip() == "1"
+    assert (project.root / "made").read_text() == "1\n"
+
+
+async def test_a_cancelled_command_leaves_nothing(project: Project, tmp_path: Path) -> None:
+    call = ToolCall("1", "execute_command", {"command": "echo 1 > made; sleep 60"})
+    task = asyncio.ensure_future(project.workshop.runner.run(call))
+    await until(lambda: any((tmp_path / "layers").glob("layer-*/upper/made")))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert not (project.root / "made").exists()
+    assert not [*(tmp_path / "layers").iterdir()]
+
+
+async def test_what_something_else_changed_is_not_overwritten(
+    project: Project, tmp_path: Path
+) -> None:
+    (project.root / "note").write_text("old\n")
+    call = ToolCall("1", "execute_command", {"command": "echo model >> note; : > other; sleep 1"})
+    task = asyncio.ensure_future(project.workshop.runner.run(call))
+    await until(lambda: any((tmp_path / "layers").glob("layer-*/upper/other")))
+    (project.root / "note").write_text("the user's\n")
+
+    assert "something else changed note" in (await task).content
+    assert (project.root / "note").read_text() == "the user's\n"
+    assert not (project.root / "other").exists()
+
+
+STARTED_UNASKED = ("sub/.git/hooks/pre-commit", "pkg/.vscode/tasks.json")
+
+
+@pytest.mark.parametrize("name", STARTED_UNASKED)
+@pytest.mark.parametrize("answer", [Choice.DENY, Choice.ONCE])
+async def test_new_start_up_files_need_their_own_approval(
+    sandbox: Sandbox, tmp_path: Path, name: str, answer: Choice
+) -> None:
+    shop = open_workshop(tmp_path, mode=ApproveMode.AUTO, answers=[answer], sandbox=sandbox)
+    # in a script, so that no rule reads the names in the line
+    script = f"mkdir -p $(dirname {name}); echo x > {name}; echo y > plain\n"
+    (shop.root / "run.sh").write_text(script)
+
+    text = await shop.call("execute_command", command="sh run.sh")
+
+    assert shop.request_count == 1
+    assert (shop.root / name).exists() == (answer is Choice.ONCE)
+    assert ("not kept" in text) == (answer is Choice.DENY)
+    assert (shop.root / "plain").read_text() == "y\n"
+
+
+async def test_a_file_that_rules_deny_is_not_kept(project: Project) -> None:
+    (project.root / "run.sh").write_text("echo x > .envrc; echo y > plain\n")
+
+    text = await project.call("execute_command", command="sh run.sh")
+
+    assert "not kept, as they need approval: .envrc" in text
+    assert not (project.root / ".envrc").exists()
+    assert (project.root / "plain").exists()
+
+
+async def test_a_folder_that_only_a_rename_moves_is_moved_without_a_layer(project: Project) -> None:
+    (project.root / "old").mkdir()
+    (project.root / "old" / "note").write_text("1\n")
+    before = view(project.root)
+    line = "echo first >> log; python3 -c \"import os; os.rename('old', 'new')\""
+
+    text = await project.call("execute_command", command=line)
+
+    assert "run again without a layer" in text
+    assert (project.root / "new" / "note").read_text() == "1\n"
+    assert (project.root / "log").read_text() == "first\n"  # what the first run did was dropped
+    await project.keeper.undo()
+    assert view(project.root) == before
+
+
+async def test_a_folder_moves_with_mv(project: Project) -> None:
+    (project.root / "old").mkdir()
+    (project.root / "old" / "note").write_text("1\n")
+
+    text = await project.call("execute_command", command="mv old new && echo moved")
+
+    assert text == "moved"
+    assert (project.root / "new" / "note").read_text() == "1\n"
+    assert not (project.root / "old").exists()
+
+
+LOSSES = (
+    "rm -rf src",
+    "rm -rf ./* .[a-z]*",
+    "find . -name '*.txt' -delete",
+    "git clean -fdxq",
+    "git checkout -q -- . ; git clean -fdq",
+    "> src/main.txt",
+    "mv src/main.txt src/deep/other.txt",
+    "cp /dev/null data/base.db",
+    "truncate -s 0 data/base.db",
+    "sed -i 's/.*//' src/*.txt src/deep/*.txt",
+    "for f in src/*.txt; do echo formatted > $f; done",
+    "tar cf - src | tar xf - -C data; rm -r src data/base.db",
+    "rm data/base.db && mkdir data/base.db",
+    "ln -sfn /etc/hostname src/main.txt",
+    "python3 -c \"import shutil; shutil.rmtree('data')\"",
+    "dd if=/dev/zero of=data/base.db bs=1k count=8 2>/dev/null",
+    "chmod -R a-w src; rm -rf src",
+    "mv data old-data && rm -rf old-data",
+    "rsync -a --delete src/deep/ data/ || rm -rf data/*",
+    "truncate -s 100 src/deep/*",
+)
+
+
+@pytest.mark.parametrize("line", LOSSES)
+async def test_undo_brings_back_every_byte(project: Project, line: str) -> None:
+    before = _fill(project.root)
+
+    await project.call("execute_command", command=line)
+    assert view(project.root) != before
+    await project.keeper.undo()
+
+    after = view(project.root)
+    assert {name: after.get(name) for name in before if ".git/" not in name} == {
+        name: state for name, state in before.items() if ".git/" not in name
+    }
+
+
+def _fill(root: Path) -> Tree:
+    """Make files that git has, and files that it ignores or does not know."""
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    (root / ".gitignore").write_text("data\n*.log\n")
+    (root / "src" / "deep").mkdir(parents=True)
+    (root / "data").mkdir()
+    for name in ("src/main.txt", "src/deep/other.txt", "data/base.db", "build.log", "loose.txt"):
+        (root / name).write_bytes(name.encode() * 500)
+    (root / "src" / "main.txt").chmod(0o640)
+    (root / "data" / "now").symlink_to("base.db")
+    subprocess.run(["git", "add", "src"], cwd=root, check=True)
+    return view(root)
