@@ -23,6 +23,7 @@ class Leaking:
     box: Box
     change: Change
     name: str = "leaking"
+    takes_layers: bool = False
 
     @contextmanager
     def enter(
@@ -36,6 +37,7 @@ class Open:
     """A box that confines nothing."""
 
     name = "open"
+    takes_layers = False
 
     @contextmanager
     def enter(
