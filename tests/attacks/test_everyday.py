@@ -26,6 +26,7 @@ class NoBox:
     """A box for tests that plan calls and start none."""
 
     name = "none"
+    takes_layers = False
 
     @contextmanager
     def enter(
