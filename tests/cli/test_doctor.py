@@ -17,7 +17,7 @@ from tests.forked import SHEPHERD
 from tests.patience import PATIENCE
 from tests.pseudoterminal import start_on
 
-NAMES = ["shepherd", "python", "settings", "directories", "sandbox", "llama.cpp", "model",
+NAMES = ["shepherd", "python", "settings", "directories", "sandbox", "layer", "llama.cpp", "model",
          "providers", "terminal", "programs", "keyring"]  # fmt: skip
 
 

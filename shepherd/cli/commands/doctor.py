@@ -141,8 +141,13 @@ def _directories(paths: Paths) -> Check:
 
 def _can_be_written(place: Path) -> bool:
     """Whether the directory can be written, or created if it does not exist."""
-    existing = next(path for path in (place, *place.parents) if path.exists())
+    existing = _existing(place)
     return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
+
+
+def _existing(place: Path) -> Path:
+    """The place, or the nearest directory above it that exists."""
+    return next(path for path in (place, *place.parents) if path.exists())
 
 
 def check_sandbox(mode: section.SandboxMode, finding: Finding) -> Check:
@@ -166,8 +171,8 @@ def _layer(mode: section.SandboxMode, finding: Finding, paths: Paths, cwd: Path)
     if finding.box is None or mode is section.SandboxMode.OFF:
         return []
     root = cwd.resolve()
-    place = find_place(finding.box, Profile(root, root, Path.home()), layer_places(paths))
-    if place is not None:
+    places = map(_existing, layer_places(paths))  # what it would make, it must not leave behind
+    if find_place(finding.box, Profile(root, root, Path.home()), places) is not None:
         return [Check("layer", State.OK, f"{root}: what commands change is kept for /undo in full")]
     text = f"none works over {root}: commands change files as they go"
     return [Check("layer", State.NOTE, text, (f"{finding.box.name} or the file system has none.",))]
