@@ -2,17 +2,22 @@
 
 import errno
 import filecmp
+import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from shepherd.tools.files import opening
 from shepherd.tools.layer.layer import Layer
 
 _OPAQUE = "user.overlay.opaque"
+_MAX_COMPARED = 16 << 20
+"""The size of the largest file that is recognised after it was moved."""
 _SETS_USER = stat.S_ISUID | stat.S_ISGID
 
 
@@ -34,13 +39,19 @@ class Sort(StrEnum):
 
 
 class Change(Struct, frozen=True):
-    """One path of an effect, relative to the root; `size` is in bytes, of files only."""
+    """One path of an effect, relative to the root; `size` is in bytes, of files only.
+
+    What was renamed is MADE, and `moved_from` is the DELETED path that was the same. `target` is
+    that of a link.
+    """
 
     path: str
     deed: Deed
     sort: Sort
     mode: int = 0
     size: int = 0
+    target: str = ""
+    moved_from: str = ""
 
 
 class Effect(Struct, frozen=True):
@@ -59,7 +70,8 @@ def read_effect(layer: Layer) -> Effect:
     """The effect of the commands that have worked in the layer; raises OSError."""
     reader = _Reader(layer.upper, layer.root)
     reader.read_directory(Path())
-    return Effect(tuple(reader.changes), tuple(reader.left_out))
+    changes = _with_renames(reader.changes, layer.upper, layer.root)
+    return Effect(tuple(changes), tuple(reader.left_out))
 
 
 class _Reader:
@@ -126,8 +138,11 @@ class _Reader:
                 if sort is Sort.LINK or stat.S_IMODE(before.st_mode) == mode:
                     return  # only its times differ
                 deed = Deed.MODE
-        size = status.st_size if sort is Sort.FILE else 0
-        self.changes.append(Change(str(path), deed, sort, mode, size))
+        if sort is Sort.LINK:
+            target = str((self._upper / path).readlink())
+            self.changes.append(Change(str(path), deed, sort, mode, target=target))
+        else:
+            self.changes.append(Change(str(path), deed, sort, mode, status.st_size))
 
     def _is_same(self, path: Path) -> bool:
         """Whether the content of a file, or the target of a link, is as it was before."""
@@ -144,8 +159,61 @@ class _Reader:
             for name in _names(self._root / path):
                 self._add_deleted(path / name)
             return
-        sort = Sort.LINK if stat.S_ISLNK(status.st_mode) else Sort.FILE
-        self.changes.append(Change(str(path), Deed.DELETED, sort, size=status.st_size))
+        if stat.S_ISLNK(status.st_mode):
+            target = str((self._root / path).readlink())
+            self.changes.append(Change(str(path), Deed.DELETED, Sort.LINK, target=target))
+        else:
+            change = Change(str(path), Deed.DELETED, Sort.FILE, size=status.st_size)
+            self.changes.append(change)
+
+
+def _with_renames(changes: Sequence[Change], upper: Path, root: Path) -> list[Change]:
+    """The changes; what was made and is the same as something deleted knows where it was."""
+    made = [c for c in changes if c.deed is Deed.MADE and c.sort is not Sort.DIRECTORY]
+    deleted = [c for c in changes if c.deed is Deed.DELETED and c.sort is not Sort.DIRECTORY]
+    alike = {_likeness(c) for c in made} & {_likeness(c) for c in deleted}
+    places: dict[object, list[str]] = {}
+    for change in deleted:
+        if _likeness(change) in alike:
+            places.setdefault(_content(root, change), []).append(change.path)
+    moves: dict[str, str] = {}
+    for change in made:
+        left = places.get(_content(upper, change), []) if _likeness(change) in alike else []
+        same_name = [path for path in left if Path(path).name == Path(change.path).name]
+        # that two files are empty says nothing
+        choice = same_name or (left if change.size or change.target else [])
+        if choice:
+            moves[change.path] = choice[0]
+            left.remove(choice[0])
+    _add_moved_directories(changes, moves)
+    return [replace(c, moved_from=moves[c.path]) if c.path in moves else c for c in changes]
+
+
+def _add_moved_directories(changes: Sequence[Change], moves: dict[str, str]) -> None:
+    """Add the new directories in which everything comes from the same deleted directory."""
+    removed = {c.path for c in changes if c.deed is Deed.DELETED and c.sort is Sort.DIRECTORY}
+    made = [c.path for c in changes if c.deed is Deed.MADE]
+    above: dict[str, set[str]] = {}  # of each new directory, where its entries were
+    for path in reversed(made):  # what is in a directory goes before it
+        origins = above.get(path, set())
+        if len(origins) == 1 and origins <= removed:
+            moves[path] = next(iter(origins))
+        parent, _, name = path.rpartition("/")
+        old_parent, _, old_name = moves.get(path, "").rpartition("/")
+        above.setdefault(parent, set()).add(old_parent if old_name == name else "")
+
+
+def _likeness(change: Change) -> object:
+    """What is equal if two files or links may be; large files are never compared."""
+    return change.sort, change.target, change.size if change.size <= _MAX_COMPARED else change.path
+
+
+def _content(top: Path, change: Change) -> object:
+    """What is equal if two files or links of one likeness are the same."""
+    if change.sort is Sort.LINK:
+        return change.target
+    with os.fdopen(opening.open_regular(top / change.path), "rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 def _names(directory: Path) -> list[str]:

@@ -39,8 +39,9 @@ class Layer:
     def __init__(self, place: Path, root: Path) -> None:
         self.root = root
         self.begun_ns = time.time_ns()
-        self.base = place / f"layer-{secrets.token_hex(8)}"
         make_private_directory(place)
+        # boxes refuse links in the paths of what they mount
+        self.base = place.resolve() / f"layer-{secrets.token_hex(8)}"
         self.base.mkdir(mode=0o700)
         self._lock: BinaryIO = (self.base / _LOCK).open("w+b")
         fcntl.flock(self._lock, fcntl.LOCK_EX)

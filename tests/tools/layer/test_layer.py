@@ -6,8 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,19 +48,6 @@ def make_lines(chance: random.Random) -> list[str]:
         lambda: f"find . -name {chance.choice('abc')} -delete",
     )
     return [chance.choice(forms)() for _ in range(chance.randint(2, 9))]
-
-
-@pytest.fixture
-def make_layer(tmp_path: Path) -> Iterator[Callable[[Path], Layer]]:
-    """Makes layers that are dropped at the end."""
-    with ExitStack() as resources:
-
-        def make(root: Path) -> Layer:
-            layer = Layer(tmp_path / "layers", root)
-            resources.callback(layer.drop)
-            return layer
-
-        yield make
 
 
 def run_layered(box: Box, root: Path, layer: Layer, line: str) -> str:

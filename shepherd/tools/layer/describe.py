@@ -1,0 +1,189 @@
+"""Describes an effect: for the question to the user, and for the model."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from shepherd.tools.files import linediff, opening, textfile
+from shepherd.tools.layer.effect import Change, Deed, Effect, Sort
+from shepherd.tools.layer.layer import Layer
+from shepherd.tools.text import one_line, pluralize, valid_text
+
+_MAX_TEXT = 1 << 20
+"""The size of the largest file whose lines are compared."""
+_MAX_NEW_NAMES = 8
+"""New directories with more files are one line of a listing."""
+
+
+class _Group(Struct, frozen=True):
+    """The changes of one verb; of each rename, the new path."""
+
+    verb: str
+    changes: Sequence[Change]
+
+
+def summary(effect: Effect) -> str:
+    """Such as `changed 2 files, made 1, deleted 1 link`; "" for an empty effect.
+
+    Directories count only where nothing else of their verb does.
+    """
+    parts: list[str] = []
+    names_files = False
+    for group in _groups(effect):
+        numbers = {sort: sum(c.sort is sort for c in group.changes) for sort in Sort}
+        if numbers[Sort.FILE] or numbers[Sort.LINK]:
+            numbers[Sort.DIRECTORY] = 0
+        counts = [pluralize(number, sort) for sort, number in numbers.items() if number]
+        if numbers[Sort.FILE] and names_files:
+            counts[0] = str(numbers[Sort.FILE])
+        names_files = names_files or bool(numbers[Sort.FILE])
+        parts.append(f"{group.verb} {' and '.join(counts)}")
+    return ", ".join(parts)
+
+
+def listing(effect: Effect, limit: int = 20) -> list[str]:
+    """A line for each change, at most `limit`; then one that counts the others.
+
+    A directory that was deleted or moved is one line, and so is a new one with many files.
+    """
+    lines = [line for group in _groups(effect) for line in _lines(group)]
+    more = len(lines) - limit
+    return lines if more <= 0 else [*lines[:limit], f"and {more} more"]
+
+
+def diff(effect: Effect, layer: Layer, limit: int) -> str:
+    """The changes of files as a unified diff of about `limit` bytes, before they are committed.
+
+    What is no text is one line with its sizes. The last line says how much is left out.
+    """
+    texts: list[str] = []
+    room = limit
+    changes = [change for group in _groups(effect) for change in group.changes]
+    files = [change for change in changes if change.sort is not Sort.DIRECTORY]
+    for number, change in enumerate(files, 1):
+        text = _diff(change, layer)
+        size = len(text.encode()) + 1
+        if size > room:
+            kept = text.encode()[:room].decode("utf-8", "ignore").rpartition("\n")[0]
+            lines = len(text.splitlines()) - len(kept.splitlines())
+            others = pluralize(len(files) - number, "other change")
+            return "\n".join([*texts, kept, f"[{pluralize(lines, 'line')}, {others} left out]"])
+        texts.append(text)
+        room -= size
+    return "\n".join(texts)
+
+
+def _groups(effect: Effect) -> Iterator[_Group]:
+    """The changes by their verbs, without empty groups; what replaces most comes first."""
+    deleted = {c.path for c in effect.changes if c.deed is Deed.DELETED}
+    renamed = [c for c in effect.changes if c.moved_from in deleted]
+    origins = {c.moved_from for c in renamed}
+    new = {c.path for c in renamed}
+    rest = [c for c in effect.changes if c.path not in new and not _is_origin(c, origins)]
+    groups = {
+        "changed": [c for c in rest if c.deed is Deed.CHANGED],
+        "made": [c for c in rest if c.deed is Deed.MADE],
+        "renamed": renamed,
+        "deleted": [c for c in rest if c.deed is Deed.DELETED],
+        "changed the mode of": [c for c in rest if c.deed is Deed.MODE],
+    }
+    return (_Group(verb, changes) for verb, changes in groups.items() if changes)
+
+
+def _is_origin(change: Change, origins: set[str]) -> bool:
+    return change.deed is Deed.DELETED and change.path in origins
+
+
+def _lines(group: _Group) -> Iterator[str]:
+    """The lines of a listing for the changes of one verb."""
+    files, sizes = Counter[str](), Counter[str]()  # of each directory, with all below it
+    for change in group.changes:
+        if change.sort is not Sort.DIRECTORY:
+            for above in _above(change.path):
+                files[above] += 1
+                sizes[above] += change.size
+    top = ""
+    for change in group.changes:
+        if top and change.path.startswith(f"{top}/"):
+            continue
+        title = f"{group.verb} {_named(change)}"
+        is_whole = group.verb in ("deleted", "renamed") or files[change.path] > _MAX_NEW_NAMES
+        if change.deed is Deed.MODE:
+            yield f"{title} to {change.mode:o}"
+        elif change.sort is Sort.LINK:
+            yield f"{title} (link to {name(change.target)})"
+        elif change.sort is Sort.FILE:
+            yield f"{title} ({pluralize(change.size, 'byte', ',')})"
+        elif is_whole and files[change.path]:
+            top = change.path
+            size = pluralize(sizes[top], "byte", ",")
+            yield f"{title} ({pluralize(files[top], 'file', ',')}, {size})"
+        else:
+            yield title
+
+
+def _above(path: str) -> Iterator[str]:
+    """The directories above a relative path, without the root."""
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path
+
+
+def _named(change: Change) -> str:
+    slash = "/" if change.sort is Sort.DIRECTORY else ""
+    names = [f"{name(path)}{slash}" for path in (change.moved_from, change.path) if path]
+    return " to ".join(names)
+
+
+def _diff(change: Change, layer: Layer) -> str:
+    """The change of a file or link as a diff, or as one line."""
+    title = name(change.path)
+    if change.moved_from:
+        return f"{name(change.moved_from)} renamed to {title}"
+    if change.deed is Deed.MODE:
+        return f"{title}: mode {change.mode:o}"
+    if change.sort is Sort.LINK:
+        return f"{title}: {change.deed} (link to {name(change.target)})"
+    before, after = _content(layer.root, change.path), _content(layer.upper, change.path)
+    old = "" if change.deed is Deed.MADE else before.text
+    new = "" if change.deed is Deed.DELETED else after.text
+    if old is not None and new is not None and old != new:
+        return linediff.unified_diff(old, new, title)
+    sizes = {
+        Deed.MADE: pluralize(after.size, "byte", ","),
+        Deed.DELETED: pluralize(before.size, "byte", ","),
+    }
+    both = f"{pluralize(before.size, 'byte', ',')} became {after.size:,}"
+    return f"{title}: {change.deed} ({sizes.get(change.deed, both)})"
+
+
+class _Content(Struct, frozen=True):
+    """What a file holds; its text is None if it is not text, too large or unreadable."""
+
+    size: int = 0
+    text: str | None = None
+
+
+def _content(top: Path, path: str) -> _Content:
+    try:
+        with os.fdopen(opening.open_regular(top / path), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(_MAX_TEXT) if size <= _MAX_TEXT else b"\0"
+    except OSError:  # it was a link before, or something else has replaced it
+        return _Content()
+    encoding = textfile.detect(data)
+    if encoding is None:
+        return _Content(size)
+    try:
+        # undecodable bytes became surrogates, which no terminal can print
+        return _Content(size, encoding.decode(data).encode("utf-8", "replace").decode())
+    except UnicodeDecodeError:
+        return _Content(size)
+
+
+def name(path: str) -> str:
+    """A path of an effect on one line, as valid text."""
+    return one_line(valid_text(path))
