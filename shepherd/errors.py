@@ -7,7 +7,8 @@ ShepherdError               the message tells the user what to do
 ├── MemoryStoreError        the memory's file can't be read or written
 ├── UndoError               changes to files can't be undone, or not without loss
 ├── ToolError               a tool failed; the message goes to the model as its result
-│   └── PlaceError          there is no such file, or it is not of the right kind
+│   ├── PlaceError          there is no such file, or it is not of the right kind
+│   └── ConflictError       something else has changed what a command has changed, too
 └── BackendError            the model can't answer
     ├── ModelLoadError      the model file is missing, damaged or does not fit
     ├── InvalidRequestError the request itself is wrong (a server answers 400)
@@ -17,6 +18,8 @@ ShepherdError               the message tells the user what to do
     ├── AccessError         a provider refuses the key or the account
     └── UnreachableError    a provider can't be reached, or fails again and again
 """
+
+from collections.abc import Sequence
 
 
 class ShepherdError(Exception):
@@ -56,6 +59,14 @@ class ToolError(ShepherdError):
 
 class PlaceError(ToolError):
     """A call failed because of a path; anyone who can list the parent knows the reason."""
+
+
+class ConflictError(ToolError):
+    """Something else has changed these paths, too, so nothing was changed."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        super().__init__(f"something else changed {', '.join(paths)} at the same time")
+        self.paths = tuple(paths)
 
 
 class BackendError(ShepherdError):

@@ -9,13 +9,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from shepherd.errors import ToolError
+from shepherd.errors import ConflictError, ToolError
 from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.confinement import Confiner, Plan
 from shepherd.tools.consent import CallStep, PreparedCall
+from shepherd.tools.layer.change import Change, Deed
 from shepherd.tools.layer.commit import commit
-from shepherd.tools.layer.effect import Change, Deed, conflicts, read_effect
+from shepherd.tools.layer.effect import read_effect
 from shepherd.tools.layer.layer import Layer
+from shepherd.tools.layer.merge import keep_bases, reconcile
 from shepherd.tools.paths import reason
 from shepherd.tools.permissions.approval import harmless_error
 from shepherd.tools.text import one_line, pluralize, valid_text
@@ -78,18 +80,25 @@ class Attempt:
     async def _commit(self, layer: Layer) -> list[str]:
         """Commit what may be committed; returns notes for the model about the rest."""
         effect = await asyncio.to_thread(read_effect, layer)
-        notes = [f"[{one_line(path)} is not kept: {why}]" for path, why in effect.left_out]
+        notes = [f"[{one_line(path)}: {why}]" for path, why in effect.left_out]
         held = await asyncio.to_thread(self._confiner.held_back, self._plan, effect.changes)
+        if held:  # the answer may take long
+            paths = [change.path for change in effect.changes]
+            await asyncio.to_thread(keep_bases, layer.base, layer.root, paths)
         refused = [path for path in held if not await self._is_approved(layer.root / path)]
         if refused:
             notes.append(f"[not kept, as they need approval: {_listed(refused)}]")
         changes = [change for change in effect.changes if not _is_below(change.path, refused)]
-        changed_below = await asyncio.to_thread(lambda: list(conflicts(layer, changes)))
-        if changed_below:
-            text = _listed(changed_below)
-            return [f"[no change was kept: something else changed {text} at the same time]"]
-        if changes:
-            notes += await self._commit_all(layer, changes)
+        try:
+            changes, merged = await asyncio.to_thread(reconcile, layer, changes)
+            if changes:
+                notes += await self._commit_all(layer, changes)
+        except ConflictError as error:
+            text = _listed(error.paths)
+            why = f"something else changed {text} at the same time"
+            return [f"[no change was kept: {why}. Look at it, then run the command again]"]
+        if merged:
+            notes.append(f"[merged with what something else changed there: {_listed(merged)}]")
         return notes
 
     async def _is_approved(self, path: Path) -> bool:
@@ -113,7 +122,7 @@ class Attempt:
         try:
             await asyncio.to_thread(commit, layer, changes)
         except OSError as error:
-            return [f"[its changes could not be kept in full: {reason(error)}]"]
+            return [f"[no change was kept: {reason(error)}]"]
         finally:
             if self._undo is not None and kept:
                 await self._undo.after(written, ToolResult(""))

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from shepherd import errors, events
 from shepherd.config.section import ApproveMode, SandboxMode
 from shepherd.tools.access import EXECUTE_COMMAND, Access, AccessKind, Claim
+from shepherd.tools.layer.change import Change
 from shepherd.tools.layer.commit import recover
-from shepherd.tools.layer.effect import Change
 from shepherd.tools.layer.layer import Layer, find_place
 from shepherd.tools.permissions.files import FileRules
 from shepherd.tools.permissions.policy import PermissionPolicy, Verdict

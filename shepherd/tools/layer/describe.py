@@ -8,7 +8,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from shepherd.tools.files import linediff, opening, textfile
-from shepherd.tools.layer.effect import Change, Deed, Effect, Sort
+from shepherd.tools.layer.change import Change, Deed, Sort
+from shepherd.tools.layer.effect import Effect
 from shepherd.tools.layer.layer import Layer
 from shepherd.tools.text import one_line, pluralize, valid_text
 
@@ -81,20 +82,15 @@ def _groups(effect: Effect) -> Iterator[_Group]:
     deleted = {c.path for c in effect.changes if c.deed is Deed.DELETED}
     renamed = [c for c in effect.changes if c.moved_from in deleted]
     origins = {c.moved_from for c in renamed}
-    new = {c.path for c in renamed}
-    rest = [c for c in effect.changes if c.path not in new and not _is_origin(c, origins)]
+    rest = [c for c in effect.changes if c.deed is not Deed.DELETED or c.path not in origins]
     groups = {
         "changed": [c for c in rest if c.deed is Deed.CHANGED],
-        "made": [c for c in rest if c.deed is Deed.MADE],
+        "made": [c for c in rest if c.deed is Deed.MADE and c.moved_from not in deleted],
         "renamed": renamed,
         "deleted": [c for c in rest if c.deed is Deed.DELETED],
         "changed the mode of": [c for c in rest if c.deed is Deed.MODE],
     }
     return (_Group(verb, changes) for verb, changes in groups.items() if changes)
-
-
-def _is_origin(change: Change, origins: set[str]) -> bool:
-    return change.deed is Deed.DELETED and change.path in origins
 
 
 def _lines(group: _Group) -> Iterator[str]:

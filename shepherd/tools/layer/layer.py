@@ -48,17 +48,29 @@ class Layer:
         self.upper.mkdir()
         shutil.copymode(root, self.upper)  # else the mode of the root would count as changed
         (self.base / "work").mkdir(mode=0o700)
-        (self.base / _ROOT).symlink_to(root)  # for `copy_of`
+        (self.base / _ROOT).symlink_to(root)  # for other programs
 
     @property
     def upper(self) -> Path:
         """What has changed, by the same relative paths as in the root."""
         return self.base / "upper"
 
+    def others(self) -> Iterator[Path]:
+        """The directories of other layers over the same root."""
+        for base in self.base.parent.glob("layer-*"):
+            with suppress(OSError):  # it is being removed
+                if base != self.base and (base / _ROOT).readlink() == self.root:
+                    yield base
+
     def drop(self) -> None:
         """Forget all changes; raises OSError."""
         remove_tree(self.base)
         self._lock.close()
+
+
+def begun_ns(base: Path) -> int:
+    """When the layer in `base` was made."""
+    return (base / _ROOT).lstat().st_ctime_ns
 
 
 def copy_of(base: Path) -> Path:

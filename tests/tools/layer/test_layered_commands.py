@@ -161,7 +161,7 @@ LOSSES = (
     "for f in src/*.txt; do echo formatted > $f; done",
     "tar cf - src | tar xf - -C data; rm -r src data/base.db",
     "rm data/base.db && mkdir data/base.db",
-    "ln -sfn /etc/hostname src/main.txt",
+    "ln -sfn ../loose.txt src/main.txt",
     "python3 -c \"import shutil; shutil.rmtree('data')\"",
     "dd if=/dev/zero of=data/base.db bs=1k count=8 2>/dev/null",
     "chmod -R a-w src; rm -rf src",

@@ -1,0 +1,158 @@
+"""Finds what something else changed while a command ran, and merges it where that is safe.
+
+A merge needs the file as it was before both changes. It is kept in time where it may be needed:
+before a question, whose answer takes long, and before the commit of another layer. Without it there
+is no merge.
+"""
+
+import hashlib
+import os
+import stat
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from shepherd.errors import ConflictError
+from shepherd.own_programs import own_program
+from shepherd.tools.files import opening
+from shepherd.tools.layer.change import Change, Deed, Sort, attribute, marks_of, status_of
+from shepherd.tools.layer.layer import Layer, begun_ns
+from shepherd.tools.program import GIT_SECONDS, safe_environment
+
+_ORIGIN = "user.overlay.origin"
+"""The kernel's mark of what is a copy of something below the layer."""
+_MAX_MERGED = 4 << 20
+"""The size of the largest file that is merged."""
+
+
+def keep_bases(base: Path, root: Path, paths: Iterable[str]) -> None:
+    """Keep files of the root, if they are as the layer in `base` saw them; raises OSError."""
+    begun = begun_ns(base)
+    for path in paths:
+        status, kept = status_of(root / path), _kept(base, path)
+        if status is None or status.st_ctime_ns >= begun or kept.exists():
+            continue
+        data = _content(root / path, status)
+        if data is not None:
+            kept.parent.mkdir(exist_ok=True)
+            new = kept.with_suffix(".new")
+            new.write_bytes(data)
+            new.chmod(stat.S_IMODE(status.st_mode))
+            new.rename(kept)
+
+
+def reconcile(layer: Layer, changes: Sequence[Change]) -> tuple[list[Change], list[str]]:
+    """The changes that are left to commit, and the paths of those that were merged.
+
+    Raises ConflictError if something else has changed a path since the layer was made, and only
+    one of both changes can be kept; raises OSError.
+    """
+    result: list[Change] = []
+    merged: list[str] = []
+    conflicts: list[str] = []
+    removed = {change.path for change in changes if change.deed is Deed.DELETED}
+    for change in changes:
+        if change.deed is Deed.MADE and change.path in removed:
+            result.append(change)  # it takes the place of what is looked at with its removal
+            continue
+        status = status_of(layer.root / change.path)
+        if _is_done(change, status):
+            continue
+        other = _other_deed(layer, change, status)
+        both = _with_both(layer, change, status) if other else change
+        if both is None:
+            conflicts.append(f"{change.path} ({other})")
+            continue
+        result.append(both)
+        if other:
+            merged.append(change.path)
+    if conflicts:
+        raise ConflictError(conflicts)
+    return result, merged
+
+
+def _is_done(change: Change, status: os.stat_result | None) -> bool:
+    """Whether something else has done the same."""
+    if change.deed is Deed.DELETED or status is None:
+        return change.deed is Deed.DELETED and status is None
+    is_new_directory = change.deed is Deed.MADE and change.sort is Sort.DIRECTORY
+    return is_new_directory and stat.S_ISDIR(status.st_mode)
+
+
+def _other_deed(layer: Layer, change: Change, status: os.stat_result | None) -> Deed | None:
+    """What something else did to the path since the layer was made; `status` is that now."""
+    if status is None:
+        is_new = change.deed is Deed.MADE and not _was_below(layer, change)
+        return None if is_new else Deed.DELETED
+    if change.before is None:
+        return Deed.MADE
+    if change.sort is Sort.DIRECTORY and stat.S_ISDIR(status.st_mode):
+        return None
+    # the time of a change of status can't be set by programs
+    is_old = status.st_ctime_ns < layer.begun_ns and marks_of(status) == change.before
+    return None if is_old else Deed.CHANGED
+
+
+def _was_below(layer: Layer, change: Change) -> bool:
+    """Whether a path that looks new may be a changed one that something else has deleted."""
+    if change.moved_from or attribute(layer.upper / change.path, _ORIGIN) is None:
+        return False
+    parent = status_of((layer.root / change.path).parent)
+    return parent is None or parent.st_ctime_ns >= layer.begun_ns
+
+
+def _with_both(layer: Layer, change: Change, status: os.stat_result | None) -> Change | None:
+    """The change, which now also has what something else did; None if that is not possible."""
+    if status is None or change.sort is not Sort.FILE or change.deed is Deed.DELETED:
+        return None
+    ours, kept = layer.upper / change.path, _kept(layer.base, change.path)
+    theirs, mode = _content(layer.root / change.path, status), change.mode
+    if theirs is None:
+        return None
+    if change.size != len(theirs) or ours.read_bytes() != theirs:
+        merged = _merged(layer, ours, kept, theirs)
+        if merged is None:
+            return None
+        new = layer.base / "merged"
+        new.write_bytes(merged)
+        new.rename(ours)
+        if mode == stat.S_IMODE(kept.stat().st_mode):
+            mode = stat.S_IMODE(status.st_mode)
+    size = ours.stat().st_size
+    return replace(change, deed=Deed.CHANGED, before=marks_of(status), mode=mode, size=size)
+
+
+def _merged(layer: Layer, ours: Path, kept: Path, theirs: bytes) -> bytes | None:
+    """The text with both changes; None if they touch, or if this can't be known."""
+    git, other = own_program("git"), layer.base / "theirs"
+    if git is None or not kept.exists() or ours.stat().st_size > _MAX_MERGED:
+        return None
+    other.write_bytes(theirs)
+    try:
+        process = subprocess.run(
+            [git, "merge-file", "-p", "-q", str(ours), str(kept), str(other)],
+            cwd=layer.base,
+            env=safe_environment(),
+            capture_output=True,
+            timeout=GIT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return process.stdout if process.returncode == 0 else None
+
+
+def _kept(base: Path, path: str) -> Path:
+    """Where the layer in `base` keeps what a path was before."""
+    return base / "bases" / hashlib.sha256(os.fsencode(path)).hexdigest()
+
+
+def _content(path: Path, status: os.stat_result) -> bytes | None:
+    """The content of a file that has this status; None if it is large, or something else."""
+    if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_MERGED:
+        return None
+    with os.fdopen(opening.open_regular(path), "rb") as file:
+        data = file.read(_MAX_MERGED + 1)
+        return data if marks_of(os.fstat(file.fileno())) == marks_of(status) else None
