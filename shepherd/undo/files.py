@@ -6,7 +6,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -50,10 +50,11 @@ class KeptFiles:
         self._bytes_left = total_bytes
         deadline = time.monotonic() + seconds
         states: dict[str, FileState] = {}
-        for path in dict.fromkeys(paths):
+        among = dict.fromkeys(paths)
+        for path in among:
             if time.monotonic() > deadline:
                 break
-            states[path] = self._capture(Path(path))
+            states[path] = self._capture(Path(path), among)
             if len(self._captured) >= BATCH_FILES:  # all at once could fill the memory
                 self._flush()
         self._flush()
@@ -90,13 +91,19 @@ class KeptFiles:
         self._store.put(self.session, self._captured)
         self._captured.clear()
 
-    def _capture(self, path: Path) -> FileState:
-        """The state of the resolved `path`, whose last part may be a link."""
+    def _capture(self, path: Path, among: Container[str]) -> FileState:
+        """The state of the resolved `path`, whose last part may be a link.
+
+        Nothing is below a link that is `among` the paths of the same change.
+        """
         try:
             directory = opening.open_parent(path)
         except (FileNotFoundError, NotADirectoryError):
             return ABSENT
         except OSError as error:
+            links = (str(parent) for parent in reversed(path.parents) if parent.is_symlink())
+            if error.errno == errno.ELOOP and next(links, "") in among:
+                return ABSENT
             # the same detail means the same state: such a path never counts as changed
             return FileState(Kind.UNKEPT, detail="parent", why=reason(error))
         with opening.closing_descriptor(directory):
@@ -172,7 +179,7 @@ def _restore(path: Path, state: FileState, data: bytes) -> str:
             return ""  # without its directory, the path is absent already
     else:
         directory = opening.open_directory(path.parent, create=True)
-    with opening.closing_descriptor(directory):
+    with opening.closing_descriptor(directory), opening.changing_names(directory):
         return _restore_at(directory, path.name, state, data)
 
 
@@ -197,10 +204,12 @@ def _restore_at(directory: int, name: str, state: FileState, data: bytes) -> str
             replace_at(directory, name, data, Attributes(state.mode, state.owner))
         case Kind.LINK:
             _replace_by_link(directory, name, state.detail)
+            _change_owner(directory, name, state.owner)
         case Kind.DIRECTORY:
             if present_mode is None:
                 os.mkdir(name, dir_fd=directory)
-            _change_mode(directory, name, state.mode)
+                _change_owner(directory, name, state.owner)
+            opening.change_mode(directory, name, state.mode)
         case _ if present_mode is not None:  # absent: the file or the link goes
             os.unlink(name, dir_fd=directory)
         case _:
@@ -220,7 +229,8 @@ def _replace_by_link(directory: int, name: str, target: str) -> None:
         raise
 
 
-def _change_mode(directory: int, name: str, mode: int) -> None:
-    """Set the mode of the directory `name`, never that of a link's target."""
-    with opening.closing_descriptor(opening.enter_directory(directory, name)) as descriptor:
-        os.fchmod(descriptor, mode)
+def _change_owner(directory: int, name: str, owner: tuple[int, int] | None) -> None:
+    """Give a link or a directory its owner; a file has it before it has its name."""
+    if owner is not None:
+        with suppress(PermissionError):  # only root may give files away
+            os.chown(name, *owner, dir_fd=directory, follow_symlinks=False)

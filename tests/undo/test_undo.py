@@ -255,6 +255,20 @@ async def test_two_shepherds_share_the_store(tmp_path: Path) -> None:
         assert view(first.root) == {}
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+async def test_owners_come_back(tmp_path: Path) -> None:
+    async with open_project(tmp_path) as project:
+        (project.root / "d").mkdir()
+        (project.root / "d" / "f").touch()
+        (project.root / "d" / "link").symlink_to("f")
+        paths = [project.root / name for name in ("d", "d/f", "d/link")]
+        for number, path in enumerate(paths):
+            os.lchown(path, 1000 + number, 2000)
+        await project.call("execute_command", command="rm -r d")
+        await project.keeper.undo()
+        assert [path.lstat().st_uid for path in paths] == [1000, 1001, 1002]
+
+
 async def test_any_name_is_kept_and_shown_safely(tmp_path: Path) -> None:
     async with open_project(tmp_path) as project:
         names = [b"\xff\xfe", b"\x1b]0;title\x07", "ä".encode() * 127, b"a\nb"]

@@ -13,6 +13,7 @@ from shepherd.tools.paths import reason
 
 _SEARCH = getattr(os, "O_PATH", getattr(os, "O_SEARCH", os.O_RDONLY))
 _DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CHANGES_NAMES = stat.S_IWUSR | stat.S_IXUSR
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
 _NOT_FOLLOWED = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EMLINK})
 LINK_ERROR = "a link was put into the path after it was checked; try again"
@@ -50,6 +51,36 @@ def closing_descriptor(descriptor: int) -> Generator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def changing_names(directory: int) -> Generator[None]:
+    """A context in which its owner may change the names in an open directory, whatever its mode."""
+    mode = stat.S_IMODE(os.fstat(directory).st_mode)
+    if mode & _CHANGES_NAMES == _CHANGES_NAMES or os.geteuid() == 0:
+        yield
+        return
+    with contextlib.suppress(PermissionError):  # another user's, whose group may do it
+        _set_mode(directory, mode | _CHANGES_NAMES)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(PermissionError):
+            _set_mode(directory, mode)
+
+
+def change_mode(directory: int, name: str, mode: int) -> None:
+    """Set the mode of the file or directory `name`, readable or not; a link raises OSError."""
+    descriptor = os.open(name, _SEARCH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    with closing_descriptor(descriptor):
+        _set_mode(descriptor, mode)
+
+
+def _set_mode(descriptor: int, mode: int) -> None:
+    if hasattr(os, "O_PATH"):  # such a descriptor only leads to the file
+        Path(f"/proc/self/fd/{descriptor}").chmod(mode)
+    else:
+        os.fchmod(descriptor, mode)
 
 
 def open_directory(path: Path, *, create: bool = False) -> int:

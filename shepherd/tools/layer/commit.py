@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -52,12 +53,10 @@ def commit(layer: Layer, changes: Sequence[Change]) -> None:
                     keep_bases(other, layer.root, [change.path for change in changes])
             write_private(journal, json.dumps(to_builtins(intent)))  # names may be no Unicode
             try:
-                carry_out(Path(intent.root), intent.steps)
+                with _taking_files(layer, steps):
+                    carry_out(Path(intent.root), intent.steps)
             finally:
                 journal.unlink()
-        for step in steps:  # else the layer would go on to show them
-            if step.new:
-                (layer.upper / step.change.path).unlink(missing_ok=True)
     finally:
         remove_tree(aside)
 
@@ -92,6 +91,22 @@ def _only_commit(place: Path) -> Generator[None]:
         yield
 
 
+@contextmanager
+def _taking_files(layer: Layer, steps: Sequence[Step]) -> Generator[None]:
+    """A context in which new files can be moved out of the layer; then it does not show them."""
+    files = [layer.upper / step.change.path for step in steps if step.new]
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in {p.parent for p in files}}
+    for directory, mode in modes.items():
+        directory.chmod(mode | stat.S_IRWXU)  # also where the command has taken this right away
+    try:
+        yield
+        for file in files:
+            file.unlink(missing_ok=True)
+    finally:
+        for directory, mode in modes.items():
+            directory.chmod(mode)
+
+
 def _step(layer: Layer, change: Change, aside: Path, *, is_near: bool) -> Step:
     """How to make a change; a new file on another file system is copied, which needs space."""
     if change.sort is Sort.DIRECTORY or change.deed not in (Deed.MADE, Deed.CHANGED):
@@ -100,6 +115,7 @@ def _step(layer: Layer, change: Change, aside: Path, *, is_near: bool) -> Step:
     if not is_near:
         new = Path(shutil.copy2(new, f"{aside}-new", follow_symlinks=False))
     if change.sort is Sort.FILE:
+        new.chmod(change.mode | stat.S_IWUSR)
         for name in os.listxattr(new):
             if name.startswith("user.overlay."):  # the kernel's notes about the layer
                 os.removexattr(new, name)

@@ -62,10 +62,11 @@ class _Reader:
                 if name not in names:
                     self._add_deleted(path / name)
 
-    def _read(self, path: Path) -> None:
-        """Read one path of the layer."""
+    def _read(self, path: Path, *, is_new: bool = False) -> None:
+        """Read one path of the layer; `is_new` tells that its directory is not in the root."""
         status = os.lstat(self._upper / path)
-        before = status_of(self._root / path)
+        # below a link that became a directory, the root's path would lead elsewhere
+        before = None if is_new else status_of(self._root / path)
         mode = status.st_mode
         if stat.S_ISCHR(mode) and status.st_rdev == 0:  # the kernel's mark of a deleted path
             if before is not None:
@@ -98,7 +99,7 @@ class _Reader:
             self._add_deleted(path)  # a file, which the directory replaces
         self.changes.append(Change(str(path), Deed.MADE, Sort.DIRECTORY, mode))
         for name in _names(self._upper / path):
-            self._read(path / name)
+            self._read(path / name, is_new=True)
 
     def _add_file(self, path: Path, status: os.stat_result, before: os.stat_result | None) -> None:
         """Add a file that was made or copied up, unless it is as it was before."""

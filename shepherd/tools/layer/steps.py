@@ -156,21 +156,16 @@ def _reset_mode(root: Path, step: Step) -> None:
 
 
 def _change_mode(root: Path, step: Step, mode: int) -> None:
-    flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-    if step.change.sort is Sort.DIRECTORY:
-        flags |= os.O_DIRECTORY
-    with (
-        _parent(root, step) as (parent, name),
-        opening.closing_descriptor(os.open(name, flags, dir_fd=parent)) as descriptor,
-    ):  # the file itself need not be readable
-        Path(f"/proc/self/fd/{descriptor}").chmod(stat.S_IMODE(mode))
+    with _parent(root, step) as (parent, name):
+        opening.change_mode(parent, name, stat.S_IMODE(mode))
 
 
 @contextmanager
 def _parent(root: Path, step: Step) -> Generator[tuple[int, str]]:
     """The directory of a changed path, and its name there."""
     path = root / step.change.path
-    with opening.closing_descriptor(opening.open_parent(path)) as parent:
+    parent = opening.open_parent(path)
+    with opening.closing_descriptor(parent), opening.changing_names(parent):
         yield parent, path.name
 
 

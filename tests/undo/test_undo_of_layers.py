@@ -1,0 +1,141 @@
+"""Whatever a command in a layer does to whatever tree, undo brings back the whole tree."""
+
+import asyncio
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from shepherd.config.section import SandboxMode
+from shepherd.tools.sandbox.boxes.box import Box
+from shepherd.tools.sandbox.sandbox import Finding, Sandbox
+from tests.examples import examples
+from tests.tools.sandbox.boxes import BOXES, need
+from tests.undo.project import open_project, view
+
+LAYERED = [box for box in BOXES if box.takes_layers]
+NAMES = [b"a", b"b.txt", b"\xff\xfe", b"two words", b"line\nbreak", b"-rf", "ä".encode()]
+PATHS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map(b"/".join)
+FILE_MODES = st.sampled_from([0o644, 0o600, 0o444, 0o400, 0o755, 0o555])
+DIRECTORY_MODES = st.sampled_from([0o755, 0o700, 0o555, 0o500])
+CONTENTS = st.sampled_from([b"", b"one\n", b"\0\xff", b"hole"])
+TARGETS = st.sampled_from([b"a", b"nowhere", b"/etc/hostname", b"../b.txt", b"\xff\xfe"])
+
+Node = tuple[str, bytes, int]
+"""A file with its content, a directory or a link with its target; the mode of the first two."""
+NODES = (
+    st.tuples(st.just("file"), CONTENTS, FILE_MODES)
+    | st.tuples(st.just("directory"), st.just(b""), DIRECTORY_MODES)
+    | st.tuples(st.just("link"), TARGETS, st.just(0))
+)
+FILE: Node = ("file", b"one\n", 0o644)
+READ_ONLY: Node = ("directory", b"", 0o555)
+TREES = st.dictionaries(PATHS, NODES, min_size=2, max_size=9)
+
+LINES = st.sampled_from(
+    """
+    rm -rf {0}
+    rm -rf ./*
+    rm -rf {0}; mkdir -p {0}
+    rm -rf {0}; mkdir -p {0}; echo new > {0}/a
+    rm -rf {0}; mkdir -p {0}/two; chmod 555 {0}
+    rm -rf {0}; echo file > {0}
+    rm -rf {0}; ln -s {1} {0}
+    chmod -R u+w .; rm -rf {0}
+    chmod -R u+w {0}; rm -rf {0} {1}
+    chmod -R u+w .; rm -rf ./*; echo all > {0}
+    chmod -R a-w {0}
+    chmod -R 700 {0}
+    find . -type f -delete
+    find . -depth -type d -empty -delete
+    find . -type l -delete
+    find {0} -exec touch {{}} +
+    mv {0} {1}
+    mv -T {0} {1}
+    cp -r {0} {1}
+    cp -a {0}/. {1}
+    ln -sfn {1} {0}
+    ln -f {0} {1}
+    : > {0}
+    echo more >> {0}
+    truncate -s 100000 {0}
+    mkdir -p {0}
+    mkfifo {0}
+    install -m 500 /dev/null {0}
+    """.strip().splitlines()
+)
+
+
+def shell_line(line: str, *paths: bytes) -> str:
+    """The line with the paths, which need not be Unicode."""
+    return line.strip().format(*map(quoted, paths))
+
+
+def quoted(path: bytes) -> str:
+    return "$'./" + "".join(f"\\x{byte:02x}" for byte in path) + "'"
+
+
+def make_tree(root: Path, nodes: dict[bytes, Node]) -> None:
+    """Make the nodes that nothing is in the way of; the modes of directories come last."""
+    modes: dict[Path, int] = {}
+    for name, (kind, content, mode) in nodes.items():
+        path = root / os.fsdecode(name)
+        above = [path, *path.parents[: -len(root.parents) - 1]]
+        if any(p.is_symlink() or p.is_file() for p in above):
+            continue
+        if path.is_dir() and kind != "directory":
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if kind == "link":
+            path.symlink_to(os.fsdecode(content))
+            continue
+        if kind == "directory":
+            path.mkdir(exist_ok=True)
+        else:
+            path.write_bytes(content)
+        if content == b"hole":
+            os.truncate(path, 1 << 20)
+        modes[path] = mode
+    for path, mode in reversed(modes.items()):
+        path.chmod(mode)
+
+
+async def check(box: Box, base: Path, nodes: dict[bytes, Node], lines: list[str]) -> None:
+    finding = Finding(box, ())
+    sandbox = Sandbox(SandboxMode.REQUIRED, layers=(base / "layers",), find=lambda: finding)
+    async with open_project(base, sandbox=sandbox) as project:
+        make_tree(project.root, nodes)
+        before = view(project.root)
+        text = await project.call("execute_command", command="\n".join(lines))
+        assert "without a layer" not in text, text
+        assert "no change was kept" not in text, text
+        after = view(project.root)
+        if after != before:
+            await project.keeper.undo()
+            assert view(project.root) == before
+            await project.keeper.redo()
+            assert view(project.root) == after
+            await project.keeper.undo()
+            assert view(project.root) == before
+
+
+@pytest.mark.parametrize("box", LAYERED, ids=lambda box: box.name)
+@settings(max_examples=examples(100, 12), deadline=None)
+@given(
+    nodes=TREES, lines=st.lists(st.builds(shell_line, LINES, PATHS, PATHS), min_size=1, max_size=3)
+)
+@example(nodes={b"a": ("link", b"nowhere", 0)}, lines=["rm a; mkdir -p a/two; chmod 555 a"])
+@example(nodes={b"a/a": FILE, b"a": READ_ONLY}, lines=["chmod u+w a; rm -r a"])
+@example(nodes={b"a": READ_ONLY}, lines=["rmdir a; mkdir -p a/two; chmod 555 a"])
+@example(nodes={b"a": ("file", b"one\n", 0o444)}, lines=["mv a b"])
+def test_undo_brings_back_any_tree(box: Box, nodes: dict[bytes, Node], lines: list[str]) -> None:
+    need(box)
+    with TemporaryDirectory() as name:
+        try:
+            asyncio.run(check(box, Path(name).resolve(), nodes, lines))
+        finally:
+            for directory, _, _ in os.walk(name):  # else it could not be removed
+                Path(directory).chmod(0o700)
