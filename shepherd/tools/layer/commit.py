@@ -3,7 +3,6 @@
 All steps are written down before. If the program is killed, the next one finishes them.
 """
 
-import fcntl
 import json
 import os
 import shutil
@@ -16,9 +15,8 @@ from msgspec import Struct, convert, to_builtins
 
 from shepherd.config.files import write_private
 from shepherd.errors import ConflictError
-from shepherd.tools.files import opening
 from shepherd.tools.layer.change import Change, Deed, Sort, marks_at
-from shepherd.tools.layer.layer import Layer, copy_of, stale_layers
+from shepherd.tools.layer.layer import Layer, copy_of, locked, stale_layers
 from shepherd.tools.layer.merge import keep_bases
 from shepherd.tools.layer.steps import Step, carry_out
 from shepherd.tools.sandbox.view.private import remove_tree
@@ -47,14 +45,13 @@ def commit(layer: Layer, changes: Sequence[Change]) -> None:
     try:
         steps = [_step(layer, c, aside / str(n), is_near=is_near) for n, c in enumerate(changes)]
         intent = _Intent(str(layer.root), tuple(steps))
-        with _only_commit(layer.base.parent):
+        with locked(layer.base.parent), _taking_files(layer, steps):
             for other in layer.others():
                 with suppress(OSError):  # then there is no merge
                     keep_bases(other, layer.root, [change.path for change in changes])
             write_private(journal, json.dumps(to_builtins(intent)))  # names may be no Unicode
             try:
-                with _taking_files(layer, steps):
-                    carry_out(Path(intent.root), intent.steps)
+                carry_out(layer.root, steps)
             finally:
                 journal.unlink()
     finally:
@@ -73,22 +70,14 @@ def recover(place: Path) -> list[Path]:
             intent = convert(json.loads((base / _INTENT).read_text("ascii")), _Intent)
             if not Path(intent.root).is_dir():
                 continue  # its disk may come back
-            with suppress(ConflictError, OSError), _only_commit(place):
+            with suppress(ConflictError, OSError):
                 carry_out(Path(intent.root), intent.steps)
                 finished.append(Path(intent.root))
+            (base / _INTENT).unlink()
         with suppress(FileNotFoundError):  # it was killed before it made its link
             remove_tree(copy_of(base))
         remove_tree(base)
     return finished
-
-
-@contextmanager
-def _only_commit(place: Path) -> Generator[None]:
-    """A context in which no other program commits from a layer in this place."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-    with opening.closing_descriptor(os.open(place, flags)) as directory:
-        fcntl.flock(directory, fcntl.LOCK_EX)
-        yield
 
 
 @contextmanager

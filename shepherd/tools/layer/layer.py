@@ -10,22 +10,22 @@ import secrets
 import shutil
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from msgspec.structs import replace
 
 from shepherd.config.files import make_private_directory
 from shepherd.errors import ToolError
+from shepherd.tools.files.opening import closing_descriptor
 from shepherd.tools.program import Program
 from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.boxes.probe import capture
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.view.private import remove_tree
 
-_LOCK = "lock"
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ROOT = "root"
 _TRIAL_SECONDS = 10.0
 
@@ -42,13 +42,20 @@ class Layer:
         make_private_directory(place)
         # boxes refuse links in the paths of what they mount
         self.base = place.resolve() / f"layer-{secrets.token_hex(8)}"
-        self.base.mkdir(mode=0o700)
-        self._lock: BinaryIO = (self.base / _LOCK).open("w+b")
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        self.upper.mkdir()
-        shutil.copymode(root, self.upper)  # else the mode of the root would count as changed
-        (self.base / "work").mkdir(mode=0o700)
-        (self.base / _ROOT).symlink_to(root)  # for other programs
+        with locked(place):
+            self.base.mkdir(mode=0o700)
+            self._lock = os.open(self.base, _DIRECTORY)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        try:
+            self.upper.mkdir()
+            with suppress(PermissionError):  # of a group that the user is not in
+                os.chown(self.upper, -1, root.stat().st_gid)
+            shutil.copystat(root, self.upper)  # what is made at its top is as it would be there
+            (self.base / "work").mkdir(mode=0o700)
+            (self.base / _ROOT).symlink_to(root)  # for other programs
+        except OSError:
+            self.drop()
+            raise
 
     @property
     def upper(self) -> Path:
@@ -65,7 +72,7 @@ class Layer:
     def drop(self) -> None:
         """Forget all changes; raises OSError."""
         remove_tree(self.base)
-        self._lock.close()
+        os.close(self._lock)
 
 
 def begun_ns(base: Path) -> int:
@@ -78,20 +85,26 @@ def copy_of(base: Path) -> Path:
     return (base / _ROOT).readlink() / f".shepherd-{base.name}"
 
 
+@contextmanager
+def locked(place: Path) -> Generator[None]:
+    """A context in which no other program makes, commits or recovers layers in this place."""
+    with closing_descriptor(os.open(place.resolve(), _DIRECTORY)) as descriptor:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+
+
 def stale_layers(place: Path) -> Iterator[Path]:
-    """The layers of programs that were killed; each is locked until the next one is asked for."""
-    for base in sorted(place.glob("layer-*")):
-        try:
-            descriptor = os.open(base / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            continue  # it is being made or removed
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield base
-        except BlockingIOError:
-            continue  # its program is alive
-        finally:
-            os.close(descriptor)
+    """The layers of programs that were killed; nobody else finds them meanwhile."""
+    if not place.is_dir():
+        return
+    with locked(place):
+        for base in sorted(place.glob("layer-*")):
+            with (
+                suppress(OSError),  # its program is alive, or has just removed it
+                closing_descriptor(os.open(base, _DIRECTORY)) as descriptor,
+            ):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                yield base
 
 
 def find_place(box: Box, profile: Profile, places: Iterable[Path]) -> Path | None:

@@ -57,7 +57,6 @@ _Actions = Iterator[tuple[Callable[[Path, Step], None], Step]]
 
 def _actions(steps: Sequence[Step]) -> _Actions:
     """What to do, in this order; a directory comes before what is in it."""
-    yield from ((_open_up, step) for step in steps)
     for step in reversed(steps):
         if step.change.deed is Deed.DELETED:
             yield _delete, step
@@ -80,13 +79,6 @@ def _counteractions(steps: Sequence[Step]) -> _Actions:
     yield from ((_reset_mode, step) for step in reversed(steps))
 
 
-def _open_up(root: Path, step: Step) -> None:
-    """Let this user change what is in a directory that the command could only change so."""
-    if step.change.sort is Sort.DIRECTORY and step.change.before:
-        with suppress(FileNotFoundError):  # it is removed already
-            _change_mode(root, step, step.change.before[0] | _OWN_RIGHTS)
-
-
 def _delete(root: Path, step: Step) -> None:
     if step.change.sort is Sort.DIRECTORY:
         with suppress(FileNotFoundError), _parent(root, step) as (parent, name):
@@ -101,6 +93,8 @@ def _put_back(root: Path, step: Step) -> None:
     with _parent(root, step) as (parent, name):
         if step.change.sort is Sort.DIRECTORY:
             os.mkdir(name, _OWN_RIGHTS, dir_fd=parent)
+            if step.change.before:
+                opening.change_mode(parent, name, stat.S_IMODE(step.change.before[0]))
         elif os.path.lexists(step.aside):
             _rename((_HERE, step.aside), (parent, name), _NOREPLACE)
 
@@ -147,17 +141,14 @@ def _check_old(_root: Path, step: Step) -> None:
 def _set_mode(root: Path, step: Step) -> None:
     is_new = step.change.sort is Sort.DIRECTORY and step.change.deed is Deed.MADE
     if is_new or step.change.deed is Deed.MODE:
-        _change_mode(root, step, step.change.mode)
+        with _parent(root, step) as (parent, name):
+            opening.change_mode(parent, name, step.change.mode)
 
 
 def _reset_mode(root: Path, step: Step) -> None:
-    if step.change.before and (step.change.sort is Sort.DIRECTORY or step.change.deed is Deed.MODE):
-        _change_mode(root, step, step.change.before[0])
-
-
-def _change_mode(root: Path, step: Step, mode: int) -> None:
-    with _parent(root, step) as (parent, name):
-        opening.change_mode(parent, name, stat.S_IMODE(mode))
+    if step.change.before and step.change.deed is Deed.MODE:
+        with _parent(root, step) as (parent, name):
+            opening.change_mode(parent, name, stat.S_IMODE(step.change.before[0]))
 
 
 @contextmanager

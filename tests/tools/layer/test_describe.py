@@ -11,7 +11,7 @@ from shepherd.tools.layer.change import Change, Deed, Sort
 from shepherd.tools.layer.describe import diff, listing, summary
 from shepherd.tools.layer.effect import Effect, read_effect
 from shepherd.tools.layer.layer import Layer
-from tests.tools.layer.test_layer import BOX, run_layered
+from tests.tools.layer.running import BOX, run_layered
 from tests.tools.sandbox.boxes import need
 
 MakeLayer = Callable[[Path], Layer]
