@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar, cast
 
 T = TypeVar("T")
@@ -36,6 +37,17 @@ async def in_thread(work: Callable[[Stopped], T]) -> T:
         return await asyncio.to_thread(work, stop.is_set)
     finally:
         stop.set()
+
+
+async def in_thread_to_end(work: Callable[[], T]) -> T:
+    """The result of `work` in a thread; also a cancelled task waits for its end."""
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    finally:
+        while not task.done():
+            with suppress(asyncio.CancelledError):  # it is raised after all
+                await asyncio.wait([task])
 
 
 def in_daemon_thread(work: Callable[[], T]) -> Future[T]:

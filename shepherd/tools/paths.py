@@ -1,13 +1,20 @@
 """Resolved paths, and globs: `*` and `?` in a name, `**` across directories, `[a-z]`, `{a,b}`."""
 
+import errno
 import os
 import re
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+
+from msgspec import Struct
 
 from shepherd.errors import ToolError
 
 _MAX_ALTERNATIVES = 64
+_MAX_LINKS = 40
 _BRACES = re.compile(r"(?<!\[)\{([^{}]*,[^{}]*)\}")
 
 
@@ -101,7 +108,84 @@ def _class_regex(body: str) -> str:
     return f"(?!/)[{'^' if is_negated else ''}{escaped}]"
 
 
-def resolve_path(text: str, cwd: Path) -> Path:
+class Origin(Struct, frozen=True):
+    """Where files are looked up: what is seen at `root` lies at `start`, the rest in its place."""
+
+    root: Path = Path("/")
+    start: str = "/"
+
+    def steps(self, path: Path) -> tuple[str, tuple[str, ...]]:
+        """The directory where the way to an absolute `path` begins, and the names from there on."""
+        if path.is_relative_to(self.root):
+            return self.start, path.relative_to(self.root).parts
+        return "/", path.parts[1:]
+
+    def place(self, path: Path) -> Path:
+        """The path by which system calls reach what is seen at an absolute `path`."""
+        start, names = self.steps(path)
+        return Path(start, *names)
+
+    def resolve(self, path: Path) -> Path:
+        """An absolute path without links and `..`; what does not exist is kept. Raises OSError."""
+        if self.start == "/":
+            return Path(os.path.realpath(path))
+        names, resolved, links = [*reversed(path.parts[1:])], Path("/"), 0
+        while names:
+            name = names.pop()
+            target = self._link_target(resolved, name) if links < _MAX_LINKS else None
+            if target is not None:
+                links += 1
+                resolved /= target.anchor  # "/", or "" for a target beside the link
+                names += reversed(target.relative_to(target.anchor).parts)
+            else:
+                resolved = resolved.parent if name == ".." else resolved / name
+        return resolved
+
+    def is_directory(self, path: Path) -> bool:
+        """Whether a directory is at an absolute path, or where its links lead."""
+        return self.place(self.resolve(path)).is_dir()
+
+    def _link_target(self, directory: Path, name: str) -> Path | None:
+        try:
+            return (self.place(directory) / name).readlink()
+        except OSError:
+            return None  # it is no link, or it is missing
+
+
+class View:
+    """The files as a call sees them, which may be others than the real ones."""
+
+    def __init__(self, origin: Origin | None = None) -> None:
+        self._origin = origin or Origin()
+        self._is_open = True
+        self._users = 0
+        self._change = threading.Condition()  # of both fields above
+
+    @contextmanager
+    def use(self) -> Generator[Origin]:
+        """A context in which files may be looked up, and stay open; raises OSError once closed."""
+        with self._change:
+            if not self._is_open:
+                raise OSError(errno.ESTALE, "the call has ended")
+            self._users += 1
+        try:
+            yield self._origin
+        finally:
+            with self._change:
+                self._users -= 1
+                self._change.notify_all()
+
+    def close(self) -> None:
+        """Refuse new users, and wait for the others: threads of stopped calls go on."""
+        with self._change:
+            self._is_open = False
+            self._change.wait_for(lambda: not self._users)
+
+
+REAL_FILES = View()
+
+
+def resolve_path(text: str, cwd: Path, view: View = REAL_FILES) -> Path:
     """`text` as an absolute path with `~`, `..` and every symlink followed.
 
     Parts that do not exist yet are appended unchanged. Raises ToolError.
@@ -109,7 +193,8 @@ def resolve_path(text: str, cwd: Path) -> Path:
     if not text or "\0" in text:
         raise ToolError("the path is empty" if not text else "the path has a NUL character")
     try:
-        return Path(os.path.realpath(Path(cwd, expand_home(text))))
+        with view.use() as origin:
+            return origin.resolve(Path(cwd, expand_home(text)))
     except (OSError, ValueError) as error:
         raise ToolError(f"bad path: {text} ({reason(error)})") from error
 

@@ -15,6 +15,7 @@ from shepherd.events import EventCallback, ignore_events
 from shepherd.images import Image
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
 from shepherd.tools.access import Access
+from shepherd.tools.paths import REAL_FILES, View, resolve_path
 
 if TYPE_CHECKING:
     from shepherd.tools.sandbox.refusal import Refusal
@@ -123,7 +124,7 @@ class ToolContext(Struct, frozen=True):
     `on_event` receives events while the tool runs. `runner` runs the call; a tool that calls
     another model offers it the runner's tools. `sandbox` finds the box for tools that start
     programs; None means that they run without one. `background` keeps the commands that go on
-    after their call.
+    after their call. `view` is how the call sees files, such as those of a layer.
     """
 
     cwd: Path
@@ -142,9 +143,14 @@ class ToolContext(Struct, frozen=True):
     sandbox: "Sandbox | None" = None
     confinement: "Confinement | None" = None
     background: "BackgroundCommands | None" = None
+    view: View = REAL_FILES
 
     def __repr__(self) -> str:
         return f"ToolContext(cwd={self.cwd!r})"  # the whole would print the secrets
+
+    def resolve(self, path: str) -> Path:
+        """The absolute path with every link followed, as the call sees them; raises ToolError."""
+        return resolve_path(path, self.cwd, self.view)
 
     def require(self, access: Access) -> None:
         """Raise ToolError unless the call was approved with exactly this access."""

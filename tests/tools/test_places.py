@@ -239,13 +239,14 @@ def test_files_are_reached_only_as_decided(tmp_path: Path) -> None:
     (root / "b").write_text("b")
     granted = frozenset({Access(AccessKind.READ, str(root / "a"))})
     files = FileAccess(ToolContext(root, root / "spill", grants=granted))
-    files.open(root / "a").close()
+    with files.open(root / "a") as file:
+        assert file.read() == b"a"
     for work in (
-        lambda: files.open(root / "b"),
-        lambda: files.open_directory(root),
+        lambda: files.open(root / "b").__enter__(),
+        lambda: files.open_directory(root).__enter__(),
         lambda: files.write(root / "a", b"x"),
         lambda: files.delete(root / "a"),
-        lambda: FileAccess(ToolContext(root, root)).open(root / "a"),
+        lambda: FileAccess(ToolContext(root, root)).open(root / "a").__enter__(),
     ):
         with pytest.raises(ToolError, match="changed since it was approved"):
             work()

@@ -9,6 +9,7 @@ import pytest
 
 from shepherd.config.section import ApproveMode
 from shepherd.tools.files.access import write_atomic
+from shepherd.tools.paths import Origin
 from shepherd.tools.permissions.approval import Choice
 from tests.tools.workshop import Workshop, open_workshop
 
@@ -127,7 +128,7 @@ async def test_the_question_says_what_is_lost_that_is_no_text(
 async def test_the_question_says_that_a_file_can_not_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_path: Path) -> int:
+    def refuse(_path: Path, _origin: Origin) -> int:
         raise PermissionError(errno.EACCES, "Permission denied")
 
     workshop = open_workshop(tmp_path, mode=ApproveMode.ASK, answers=[Choice.DENY])

@@ -10,7 +10,6 @@ from msgspec import Struct
 from shepherd.errors import PlaceError, ToolError
 from shepherd.tools.access import EDIT_FILE, WRITE_FILE, Access, AccessKind
 from shepherd.tools.files import access, linediff, opening, textfile
-from shepherd.tools.paths import resolve_path
 from shepherd.tools.text import pluralize
 from shepherd.tools.tool import Arguments, FileChange, Tool, ToolContext, ToolResult, Traits
 
@@ -120,7 +119,7 @@ class EditFile(Tool[EditArguments]):
     arguments = EditArguments
 
     def accesses(self, arguments: EditArguments, context: ToolContext) -> list[Access]:
-        path = str(resolve_path(arguments.path, context.cwd))
+        path = str(context.resolve(arguments.path))
         return [Access(AccessKind.READ, path), Access(AccessKind.WRITE, path)]
 
     def preview(self, arguments: EditArguments, context: ToolContext) -> str:
@@ -149,7 +148,7 @@ def _write_edit(arguments: EditArguments, context: ToolContext) -> ToolResult:
 def _checked_edit(arguments: EditArguments, context: ToolContext) -> _Edit:
     """The edit of the file as it is now, not yet written; raises ToolError if it can't be made."""
     path_text, old, new = arguments.path, arguments.old_string, arguments.new_string
-    path = resolve_path(path_text, context.cwd)
+    path = context.resolve(path_text)
     file = textfile.load_text(access.FileAccess(context), path, path_text)
     if not old:
         raise ToolError("old_string is empty; use write_file to create a file")
@@ -192,7 +191,7 @@ class WriteFile(Tool[WriteArguments]):
     arguments = WriteArguments
 
     def accesses(self, arguments: WriteArguments, context: ToolContext) -> list[Access]:
-        return [Access(AccessKind.WRITE, str(resolve_path(arguments.path, context.cwd)))]
+        return [Access(AccessKind.WRITE, str(context.resolve(arguments.path)))]
 
     def preview(self, arguments: WriteArguments, context: ToolContext) -> str:
         """The diff of the write; raises ToolError if the path can't be written."""
@@ -216,7 +215,7 @@ class WriteFile(Tool[WriteArguments]):
 
 def _write_target(arguments: WriteArguments, context: ToolContext) -> Path:
     """The resolved path; raises PlaceError for one that names a directory."""
-    path = resolve_path(arguments.path, context.cwd)
+    path = context.resolve(arguments.path)
     if arguments.path.endswith("/"):  # resolving drops it, and a file `dir` would be written
         raise PlaceError(f"is a directory: {arguments.path}")
     return path
@@ -275,4 +274,4 @@ def _delete_target(arguments: DeleteArguments, context: ToolContext) -> Path:
     head, name = os.path.split(arguments.path.rstrip("/"))
     if name in ("", ".", "..", "~"):
         raise PlaceError(f"is a directory: {arguments.path}")
-    return resolve_path(head or ".", context.cwd) / name
+    return context.resolve(head or ".") / name

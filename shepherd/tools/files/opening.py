@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shepherd.errors import PlaceError, ToolError
-from shepherd.tools.paths import reason
+from shepherd.tools.paths import Origin, reason
 
 _SEARCH = getattr(os, "O_PATH", getattr(os, "O_SEARCH", os.O_RDONLY))
 _DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHANGES_NAMES = stat.S_IWUSR | stat.S_IXUSR
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
+REAL = Origin()
 _NOT_FOLLOWED = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EMLINK})
 LINK_ERROR = "a link was put into the path after it was checked; try again"
 
@@ -83,18 +84,19 @@ def _set_mode(descriptor: int, mode: int) -> None:
         os.fchmod(descriptor, mode)
 
 
-def open_directory(path: Path, *, create: bool = False) -> int:
+def open_directory(path: Path, origin: Origin = REAL, *, create: bool = False) -> int:
     """A descriptor of the directory at the resolved `path`; `create` makes it and its parents.
 
-    Each name is looked up in the directory opened before it. A link among them raises OSError
-    with ELOOP. So the result lies at `path` even if something is swapped meanwhile.
+    Each name is looked up in the directory opened before it, from the `origin` on. A link among
+    them raises OSError with ELOOP. So the result lies at `path` even if something is swapped
+    meanwhile.
     """
-    return _walk(path, os.O_RDONLY, create=create)
+    return _walk(path, os.O_RDONLY, origin, create=create)
 
 
-def open_parent(path: Path) -> int:
+def open_parent(path: Path, origin: Origin = REAL) -> int:
     """A descriptor of the directory that contains the resolved `path`; it need not be readable."""
-    return _walk(path.parent, _SEARCH, create=False)
+    return _walk(path.parent, _SEARCH, origin, create=False)
 
 
 def enter_directory(directory: int, name: str) -> int:
@@ -102,12 +104,12 @@ def enter_directory(directory: int, name: str) -> int:
     return _enter(directory, name, os.O_RDONLY, create=False)
 
 
-def open_regular(path: Path) -> int:
+def open_regular(path: Path, origin: Origin = REAL) -> int:
     """A descriptor for reading the regular file at the resolved `path`.
 
     Never waits on a FIFO and never follows a link. Raises OSError.
     """
-    with closing_descriptor(open_parent(path)) as directory:
+    with closing_descriptor(open_parent(path, origin)) as directory:
         return open_regular_at(directory, path.name)
 
 
@@ -149,13 +151,13 @@ def existing_status(directory: int, name: str) -> os.stat_result:
     return status
 
 
-def _walk(path: Path, flags: int, *, create: bool) -> int:
+def _walk(path: Path, flags: int, origin: Origin, *, create: bool) -> int:
     """A descriptor of the directory at `path`, opened with `flags`, without following a link."""
     if not path.is_absolute() or ".." in path.parts:
         raise OSError(errno.EINVAL, "not a resolved path", str(path))
-    names = path.parts[1:]
+    start, names = origin.steps(path)
     # the directories on the way need not be readable
-    descriptor = os.open("/", (_SEARCH if names else flags) | _DIRECTORY)
+    descriptor = os.open(start, (_SEARCH if names else flags) | _DIRECTORY)
     return _descend(descriptor, names, flags, create=create)
 
 

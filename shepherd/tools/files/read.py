@@ -12,9 +12,8 @@ from shepherd.images import MAX_IMAGE_BYTES, Image, read_image
 from shepherd.tasks import Stopped, in_thread
 from shepherd.tools.access import READ_FILE, Access, AccessKind
 from shepherd.tools.files.access import FileAccess
-from shepherd.tools.files.opening import closing_descriptor, directory_errors, file_errors
+from shepherd.tools.files.opening import directory_errors, file_errors
 from shepherd.tools.files.textfile import HEAD_BYTES, Encoding, Slice, detect, read_slice
-from shepherd.tools.paths import resolve_path
 from shepherd.tools.text import one_line, pluralize
 from shepherd.tools.tool import Arguments, Tool, ToolContext, ToolResult, Traits
 
@@ -39,18 +38,18 @@ class ReadFile(Tool[ReadArguments]):
     arguments = ReadArguments
 
     def accesses(self, arguments: ReadArguments, context: ToolContext) -> list[Access]:
-        path = resolve_path(arguments.path, context.cwd)
+        path = context.resolve(arguments.path)
         return [Access(AccessKind.READ, str(path))]
 
     def preview(self, arguments: ReadArguments, context: ToolContext) -> str:
         """Nothing more than the call says; raises ToolError if the file can't be read."""
-        path = resolve_path(arguments.path, context.cwd)
+        path = context.resolve(arguments.path)
         with file_errors(arguments.path):
             FileAccess(context).check_read(path)
         return ""
 
     async def run(self, arguments: ReadArguments, context: ToolContext) -> ToolResult:
-        path = resolve_path(arguments.path, context.cwd)
+        path = context.resolve(arguments.path)
         content = await in_thread(lambda stopped: _read(path, arguments, context, stopped))
         return ToolResult(content)
 
@@ -102,7 +101,7 @@ class ReadImage(ReadFile):
     """Reads an image under the name and rules of `read_file`; models can't call it."""
 
     async def run(self, arguments: ReadArguments, context: ToolContext) -> ToolResult:
-        path = resolve_path(arguments.path, context.cwd)
+        path = context.resolve(arguments.path)
         image = await in_thread(lambda _: _image_read(FileAccess(context), path, arguments.path))
         return ToolResult(image.label, images=(image,))
 
@@ -135,19 +134,19 @@ class ListDirectory(Tool[ListArguments]):
     arguments = ListArguments
 
     def accesses(self, arguments: ListArguments, context: ToolContext) -> list[Access]:
-        return [Access(AccessKind.READ, str(resolve_path(arguments.path or ".", context.cwd)))]
+        return [Access(AccessKind.READ, str(context.resolve(arguments.path or ".")))]
 
     def preview(self, arguments: ListArguments, context: ToolContext) -> str:
         """Nothing more than the call says; raises ToolError if there is no such directory."""
-        path = resolve_path(arguments.path or ".", context.cwd)
+        path = context.resolve(arguments.path or ".")
         with directory_errors(arguments.path):
             FileAccess(context).check_directory(path)
         return ""
 
     async def run(self, arguments: ListArguments, context: ToolContext) -> ToolResult:
         """The names, one per line, and how many more there are."""
-        path = resolve_path(arguments.path or ".", context.cwd)
-        names = await in_thread(lambda _: _names(FileAccess(context), path, arguments.path))
+        path = context.resolve(arguments.path or ".")
+        names = await in_thread(lambda _: _names(context, path, arguments.path))
         lines = names[:MAX_ENTRIES]
         if len(names) > MAX_ENTRIES:
             rest = len(names) - MAX_ENTRIES
@@ -155,12 +154,16 @@ class ListDirectory(Tool[ListArguments]):
         return ToolResult("\n".join(lines) or "(empty)")
 
 
-def _names(files: FileAccess, path: Path, path_text: str) -> list[str]:
-    """The sorted names in a directory; those of directories end with a slash."""
+def _names(context: ToolContext, path: Path, path_text: str) -> list[str]:
+    """The sorted names in a directory; those of directories, also by links, end with a slash."""
     with (
         directory_errors(path_text),
-        closing_descriptor(files.open_directory(path)) as directory,
+        FileAccess(context).open_directory(path) as directory,
         os.scandir(directory) as entries,
+        context.view.use() as origin,
     ):
-        result = sorted((entry.name, entry.is_dir()) for entry in entries)
+        result = sorted(
+            (e.name, origin.is_directory(path / e.name) if e.is_symlink() else e.is_dir())
+            for e in entries
+        )
     return [one_line(name) + ("/" if is_dir else "") for name, is_dir in result]

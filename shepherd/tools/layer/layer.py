@@ -4,6 +4,7 @@ It is the upper directory of an overlay mount, whose lower one is the working di
 a command has changed stands here, and nothing of the working directory has to be looked through.
 """
 
+import asyncio
 import fcntl
 import os
 import secrets
@@ -34,10 +35,12 @@ class Layer:
     """A new layer over the directory `root`, made in the directory `place`; raises OSError.
 
     As long as the process lives it holds a lock, so that `stale_layers` leaves the layer alone.
+    Who mounts the layer holds `mounted`: a command, or a view. The kernel allows one at a time.
     """
 
     def __init__(self, place: Path, root: Path) -> None:
         self.root = root
+        self.mounted = asyncio.Lock()
         self.begun_ns = time.time_ns()
         make_private_directory(place)
         # boxes refuse links in the paths of what they mount

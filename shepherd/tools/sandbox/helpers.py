@@ -1,6 +1,7 @@
 """The process that becomes a command in a box: it starts first, and then waits for orders."""
 
 import contextlib
+import errno
 import functools
 import importlib.util
 import io
@@ -205,6 +206,21 @@ class Helper:
         self._send(orders, [*descriptors.values(), self.info], list(descriptors))
         self._waits_for_orders = False
         return self._process
+
+    def fetch(self, request: bytes) -> int:
+        """The descriptor with which the helper answers a request; see `views.serve_views`.
+
+        Raises OSError. Then the helper may not be used again.
+        """
+        self._channel.settimeout(_TIMEOUT)
+        self._channel.sendall(request)
+        flags = socket.MSG_CMSG_CLOEXEC
+        answer, descriptors, _, _ = socket.recv_fds(self._channel, 1, 1, flags)
+        if not descriptors:
+            number = answer[0] if answer else errno.EPIPE
+            raise OSError(number, os.strerror(number))
+        self._channel.recv(1)  # the helper has closed its own descriptor
+        return descriptors[0]
 
     def close(self) -> None:
         """End the process if it still waits; else wait for the end of its box's first process."""

@@ -56,7 +56,7 @@ def _split_pattern(arguments: GlobArguments, context: ToolContext) -> tuple[Path
     `../lib/*.py` is the glob `/*.py` in the directory `../lib`, with the prefix `../lib/`.
     """
     pattern = arguments.pattern.removeprefix("./")
-    base = paths.resolve_path(arguments.path or ".", context.cwd)
+    base = context.resolve(arguments.path or ".")
     parts = pattern.split("/")
     fixed = 0  # the number of parts that name the directory
     if pattern.startswith(("/", "~", "../")):
@@ -70,7 +70,7 @@ def _split_pattern(arguments: GlobArguments, context: ToolContext) -> tuple[Path
         return base, "", pattern
     prefix = "/".join(parts[:fixed]) + "/"
     # the slash says that names further below do not match `*.py`
-    return paths.resolve_path(prefix, base), prefix, "/" + "/".join(parts[fixed:])
+    return paths.resolve_path(prefix, base, context.view), prefix, "/" + "/".join(parts[fixed:])
 
 
 def name_matcher(pattern: str) -> re.Pattern[str]:
@@ -86,7 +86,7 @@ def find_names(
 ) -> list[str]:
     """The paths that match the glob: without ignored files, unless nothing else matches."""
     names = frozenset(pattern.split("/"))  # what the pattern names is neither skipped nor ignored
-    ignored = Ignored(root, keep=names)
+    ignored = Ignored(root, keep=names, view=context.view)
     result = _matches(Tree(root, context, SKIPPED - names, ignored), pattern, files, stopped)
     if result or not ignored.has_hidden_any:
         return result

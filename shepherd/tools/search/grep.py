@@ -1,15 +1,18 @@
 """Searches the text of files."""
 
 import os
+import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
 from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import Field
 
 from shepherd.errors import ToolError
@@ -18,7 +21,7 @@ from shepherd.tasks import Stopped, in_thread
 from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import file_errors
-from shepherd.tools.paths import resolve_path
+from shepherd.tools.paths import Origin
 from shepherd.tools.program import Program
 from shepherd.tools.search.glob import name_matcher
 from shepherd.tools.search.walk import SKIPPED, Ignored, Tree, denied
@@ -38,7 +41,7 @@ class Query(Struct, frozen=True):
     """A regular expression, the resolved directory, and the files in it to search.
 
     `single` is the name of the only file to search. Otherwise `glob` selects files; "" means all.
-    Files that are `ignored` are left out.
+    Files that are `ignored` are left out. The directory is looked up from the `origin`.
     """
 
     pattern: str
@@ -46,6 +49,13 @@ class Query(Struct, frozen=True):
     glob: str = ""
     single: str = ""
     ignored: Ignored | None = None
+    origin: Origin = Origin()
+
+    def program(self, argv: Sequence[str], stdin: BinaryIO | None = None) -> Program:
+        """A program that searches in the directory."""
+        # a directory of a layer has no path, so that the program takes the one in its environment
+        environment = {**os.environ, "PWD": str(self.root)}
+        return Program(argv, self.origin.place(self.root), environment, stdin)
 
 
 class GrepArguments(Arguments):
@@ -68,36 +78,37 @@ class Grep(Tool[GrepArguments]):
         self._use_ripgrep = use_ripgrep
 
     def accesses(self, arguments: GrepArguments, context: ToolContext) -> list[Access]:
-        return [Access(AccessKind.READ, str(resolve_path(arguments.path or ".", context.cwd)))]
+        return [Access(AccessKind.READ, str(context.resolve(arguments.path or ".")))]
 
     async def run(self, arguments: GrepArguments, context: ToolContext) -> ToolResult:
         """Search by ripgrep, or by Python where that can't; then confirm the matches."""
-        query = _query(arguments, context)
-        collector = MatchCollector(query, context)
-        ripgrep = packaged_program("rg") if self._use_ripgrep else None
-        with file_errors(arguments.path):
+        files = FileAccess(context)
+        with file_errors(arguments.path), context.view.use() as origin:
+            query = replace(_query(arguments, context, files), origin=origin)
+            collector = MatchCollector(query, context)
+            ripgrep = packaged_program("rg") if self._use_ripgrep else None
             if ripgrep is None or not await search_ripgrep(ripgrep, query, collector):
                 await search_python(query, context, collector)
             collector.end()
-            files = FileAccess(context)
             await in_thread(lambda stopped: collector.confirm(files, stopped))
         text = collector.text(partial(_display_path, arguments, query))
         return ToolResult(text or "(no matches)")
 
 
-def _query(arguments: GrepArguments, context: ToolContext) -> Query:
+def _query(arguments: GrepArguments, context: ToolContext, files: FileAccess) -> Query:
     """What to search where; raises ToolError if no engine could search it."""
-    path = resolve_path(arguments.path or ".", context.cwd)
+    path = context.resolve(arguments.path or ".")
     if "\0" in arguments.pattern or "\n" in arguments.pattern:
         raise ToolError("bad pattern: it must be one line")
     if arguments.glob.startswith("!"):
         raise ToolError("bad pattern: glob can't start with !")
-    if path.is_file():
+    kind = files.kind(path)
+    if kind == stat.S_IFREG:
         return Query(arguments.pattern, path.parent, single=path.name)
-    if not path.is_dir():
-        kind = "not a regular file" if path.exists() else "no such file"
-        raise ToolError(f"{kind}: {arguments.path}")
-    ignored = Ignored(path, keep=frozenset(arguments.glob.split("/")))
+    if kind != stat.S_IFDIR:
+        problem = "no such file" if kind is None else "not a regular file"
+        raise ToolError(f"{problem}: {arguments.path}")
+    ignored = Ignored(path, frozenset(arguments.glob.split("/")), context.view)
     return Query(arguments.pattern, path, glob=arguments.glob, ignored=ignored)
 
 
@@ -158,15 +169,12 @@ class MatchCollector:
         """Keep only the matches that are in files that the call may read."""
         confirmed: list[Match] = []
         # of a single file, the directory is not approved
-        root = None if self._query.single else files.open_directory(self._query.root)
-        try:
+        searched = nullcontext() if self._query.single else files.open_directory(self._query.root)
+        with searched as root:
             for path, matches in groupby(self._matches, lambda match: match.path):
                 if stopped():
                     break
                 confirmed += self._confirmed(files, root, path, list(matches))
-        finally:
-            if root is not None:
-                os.close(root)
         self._matches = confirmed
 
     def text(self, display_path: Callable[[str], str]) -> str:
@@ -185,16 +193,14 @@ class MatchCollector:
         self, files: FileAccess, root: int | None, path: str, matches: list[Match]
     ) -> list[Match]:
         """Those of the matches in one file that stand in it now; `root` is the open directory."""
-        try:
-            if root is None:
-                file = files.open(self._query.root / path)
-            else:
-                file = files.open_below(root, self._query.root, path)
-        except (OSError, ToolError):
-            return []  # deleted, swapped, or denied under another name: treat it as without matches
+        if root is None:
+            opened = files.open(self._query.root / path)
+        else:
+            opened = files.open_below(root, self._query.root, path)
         confirmed: list[Match] = []
         by_number = {match.number: match for match in matches}
-        with file:
+        # deleted, swapped, or denied under another name: treat it as without matches
+        with suppress(OSError, ToolError), opened as file:
             for number, start in _line_starts(file):
                 match = by_number.pop(number, None)
                 if match is not None and match.is_at(start):
@@ -267,7 +273,7 @@ async def search_ripgrep(program: str, query: Query, matches: MatchCollector) ->
     if not query.single:  # a file in a skipped directory is searched if the call names it
         argv += [f"--glob=!{name}" for name in sorted(SKIPPED)]
     argv += ["--", query.pattern, f"./{query.single}" if query.single else "./"]
-    exit_ = await run_program(Program(argv, query.root), matches.feed, lambda _: True, _NO_TIMEOUT)
+    exit_ = await run_program(query.program(argv), matches.feed, lambda _: True, _NO_TIMEOUT)
     # 1: no match; 2: it can't read the pattern
     return exit_.stopped or exit_.code in (0, 1)
 
@@ -282,7 +288,7 @@ async def search_python(query: Query, context: ToolContext, matches: MatchCollec
         parts = [query.pattern, *paths, ""]
         stdin.write("\0".join(parts).encode("utf-8", "surrogateescape"))
         stdin.seek(0)
-        program = Program(argv, query.root, stdin=stdin)
+        program = query.program(argv, stdin)
         exit_ = await run_program(program, matches.feed, errors.feed, _NO_TIMEOUT)
     if exit_.code == _BAD_PATTERN and not exit_.stopped:
         raise ToolError(f"bad pattern: {errors.text().strip()}")

@@ -34,6 +34,7 @@ class Ignored(Struct):
 
     root: Path
     keep: frozenset[str] = frozenset()
+    view: paths.View = paths.REAL_FILES
     has_hidden_any: bool = False
     _repository: Path | None = None
     _patterns: dict[Path, list[_Pattern]] = field(default_factory=dict[Path, list[_Pattern]])
@@ -42,7 +43,9 @@ class Ignored(Struct):
     def __post_init__(self) -> None:
         """Find the repository around the root, and whether git ignores the root itself."""
         directories = (self.root, *self.root.parents)
-        self._repository = next((p for p in directories if (p / ".git").exists()), None)
+        with self.view.use() as origin:
+            repositories = (p for p in directories if origin.place(p / ".git").exists())
+            self._repository = next(repositories, None)
         inside = [p for p in directories if self._repository in p.parents]  # [] without one
         if any(self._is_named(directory, is_dir=True) for directory in inside):
             # a search in an ignored directory is meant
@@ -85,7 +88,9 @@ class Ignored(Struct):
 
     def _patterns_in(self, directory: Path) -> list[_Pattern]:
         if directory not in self._patterns:
-            self._patterns[directory] = list(_read_patterns(directory / IGNORE_FILE))
+            with self.view.use() as origin:
+                path = origin.place(directory / IGNORE_FILE)
+                self._patterns[directory] = list(_read_patterns(path))
         return self._patterns[directory]
 
 
@@ -156,7 +161,7 @@ class Tree(Struct, frozen=True):
         A directory comes before its content. Links are listed but not followed, not even a link
         that has replaced a directory meanwhile. Raises ToolError or OSError for the root.
         """
-        with closing_descriptor(files.open_directory(self.root)) as directory:
+        with files.open_directory(self.root) as directory:
             return [
                 entry
                 for entry in self._below(directory, (), stopped)

@@ -10,7 +10,6 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from shepherd import errors, events, own_programs
 from shepherd.tools.access import EXECUTE_COMMAND, Access, AccessKind, Claim
-from shepherd.tools.paths import resolve_path
 from shepherd.tools.permissions.content import holds_private_key
 from shepherd.tools.program import Program, safe_environment
 from shepherd.tools.shell.accesses import argv_accesses, line_accesses
@@ -85,7 +84,7 @@ class ExecuteCommand(Tool[ExecuteArguments]):
         return None  # `run` stops the process itself, and still returns the output
 
     def start_directory(self, arguments: ExecuteArguments, context: ToolContext) -> Path:
-        return resolve_path(arguments.cwd or ".", context.cwd)
+        return context.resolve(arguments.cwd or ".")
 
     async def run(self, arguments: ExecuteArguments, context: ToolContext) -> ToolResult:
         """Run the command to its end, or start it in the background."""

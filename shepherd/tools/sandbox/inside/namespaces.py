@@ -31,12 +31,17 @@ def separate(*, network: bool) -> None:
 
     Raises OSError if that is not allowed.
     """
-    user, group = os.geteuid(), os.getegid()
-    flags = native.CLONE_NEWUSER | native.CLONE_NEWPID | native.CLONE_NEWIPC | native.CLONE_NEWUTS
-    native.unshare(flags if network else flags | native.CLONE_NEWNET)
-    _map_user((user, group), (user, group))
+    flags = native.CLONE_NEWPID | native.CLONE_NEWIPC | native.CLONE_NEWUTS
+    _own_namespaces(flags if network else flags | native.CLONE_NEWNET)
     if not network:  # a new network has nothing that is up
         _raise_loopback()
+
+
+def _own_namespaces(flags: int) -> None:
+    """Move to new namespaces, of which this user is the owner. Raises OSError."""
+    user, group = os.geteuid(), os.getegid()
+    native.unshare(native.CLONE_NEWUSER | flags)
+    _map_user((user, group), (user, group))
 
 
 def leave_owner(user: int, group: int) -> None:
@@ -130,17 +135,28 @@ def _mount_layer(lower: str, place: str, target: str) -> None:
 
     The descriptors stand for the paths, as a command may exchange a directory for a link.
     """
-    paths = {"lowerdir": lower, "upperdir": place + "/upper", "workdir": place + "/work"}
+    # a new one each time, as the kernel mistrusts one that was not written to the disk
+    work = f"{place}/work/{len(os.listdir(place + '/work'))}"
+    os.mkdir(work, 0o700)
+    paths = {"lowerdir": lower, "upperdir": place + "/upper", "workdir": work}
     opened = {name: native.open_exact(path) for name, path in paths.items()}
     opened["target"] = _opened_place(opened["lowerdir"], target)
     names = {name: f"/proc/self/fd/{number}" for name, number in opened.items()}
     try:
         words = [f"{name}={names[name]}" for name in paths]
-        options = ",".join([*words, "userxattr"])  # the attributes that a user may set
+        # with attributes that a user may set; without writing all files to the disk at the end
+        options = ",".join([*words, "userxattr", "volatile"])
         native.mount("overlay", names["target"], "overlay", _QUIET, options)
     finally:
         for number in opened.values():
             os.close(number)
+
+
+def open_layer(lower: str, place: str) -> int:
+    """A descriptor of a layer's root, in new namespaces; it outlives them. Raises OSError."""
+    _own_namespaces(native.CLONE_NEWNS)
+    _mount_layer(lower, place, lower)
+    return native.open_exact(lower)
 
 
 def kernel_files(processes: str = "/proc") -> list[str]:

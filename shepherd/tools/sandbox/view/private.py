@@ -98,7 +98,7 @@ def remove_tree(base: Path) -> None:
         return
 
 
-def _open_up(base: Path, _function: Callable[..., object], path: str, _error: object) -> None:
+def _open_up(base: Path, function: Callable[..., object], path: str, _error: object) -> None:
     """Remove `path`, which could not be removed, after adding the missing permissions.
 
     If another process has removed `base`, the error is that of `base` itself, whose parent belongs
@@ -109,7 +109,8 @@ def _open_up(base: Path, _function: Callable[..., object], path: str, _error: ob
         place.parent.chmod(0o700)
     if place.is_dir() and not place.is_symlink():
         place.chmod(0o700)
-        shutil.rmtree(place)
+        # what could not be looked into may hold more of its kind
+        shutil.rmtree(place, onerror=partial(_open_up, base) if function is os.open else None)
     else:
         place.unlink(missing_ok=True)
 
