@@ -1,10 +1,11 @@
 """How tasks are ended."""
 
 import asyncio
+import threading
 
 import pytest
 
-from shepherd.tasks import end_tasks
+from shepherd.tasks import end_tasks, in_thread_to_end
 
 
 async def _fail() -> None:
@@ -36,3 +37,29 @@ async def test_running_tasks_are_cancelled_and_waited_for() -> None:
     await end_tasks(running)
     assert running.cancelled()
     assert cleaned == ["up"]
+
+
+async def test_work_in_a_thread_ends_before_the_task_that_is_cancelled() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    log: list[str] = []
+
+    def work() -> None:
+        begun.set()
+        go_on.wait()
+        log.append("worked")
+
+    async def wait() -> None:
+        try:
+            await in_thread_to_end(work)
+        finally:
+            log.append("ended")
+
+    task = asyncio.create_task(wait())
+    await asyncio.to_thread(begun.wait)
+    for _again in range(3):
+        task.cancel()
+        await asyncio.sleep(0)
+    go_on.set()
+    await asyncio.wait({task})
+    assert task.cancelled()
+    assert log == ["worked", "ended"]

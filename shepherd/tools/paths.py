@@ -141,10 +141,6 @@ class Origin(Struct, frozen=True):
                 resolved = resolved.parent if name == ".." else resolved / name
         return resolved
 
-    def is_directory(self, path: Path) -> bool:
-        """Whether a directory is at an absolute path, or where its links lead."""
-        return self.place(self.resolve(path)).is_dir()
-
     def _link_target(self, directory: Path, name: str) -> Path | None:
         try:
             return (self.place(directory) / name).readlink()

@@ -256,7 +256,7 @@ def test_files_are_reached_only_as_decided(tmp_path: Path) -> None:
 BY_NAME = {
     *("open", "read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "touch", "rename"),
     *("mkdir", "unlink", "rmdir", "remove", "replace", "listdir", "makedirs", "symlink"),
-    *("link", "copy", "copyfile", "move", "rmtree"),
+    *("link", "copy", "copyfile", "move", "rmtree", "exists", "is_file", "stat", "lstat"),
 }
 """What reaches a file by its name."""
 

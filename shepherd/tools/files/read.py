@@ -14,6 +14,7 @@ from shepherd.tools.access import READ_FILE, Access, AccessKind
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import directory_errors, file_errors
 from shepherd.tools.files.textfile import HEAD_BYTES, Encoding, Slice, detect, read_slice
+from shepherd.tools.paths import Origin
 from shepherd.tools.text import one_line, pluralize
 from shepherd.tools.tool import Arguments, Tool, ToolContext, ToolResult, Traits
 
@@ -162,8 +163,12 @@ def _names(context: ToolContext, path: Path, path_text: str) -> list[str]:
         os.scandir(directory) as entries,
         context.view.use() as origin,
     ):
-        result = sorted(
-            (e.name, origin.is_directory(path / e.name) if e.is_symlink() else e.is_dir())
-            for e in entries
-        )
+        result = sorted((e.name, _is_directory(e, path, origin)) for e in entries)
     return [one_line(name) + ("/" if is_dir else "") for name, is_dir in result]
+
+
+def _is_directory(entry: os.DirEntry[str], parent: Path, origin: Origin) -> bool:
+    """Whether an entry is a directory, or a link to one; the kernel would leave the view."""
+    if not entry.is_symlink():
+        return entry.is_dir()
+    return origin.place(origin.resolve(parent / entry.name)).is_dir()

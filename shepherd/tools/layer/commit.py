@@ -15,10 +15,12 @@ from msgspec import Struct, convert, to_builtins
 
 from shepherd.config.files import write_private
 from shepherd.errors import ConflictError
+from shepherd.tools.files import opening
 from shepherd.tools.layer.change import Change, Deed, Sort, marks_at
 from shepherd.tools.layer.layer import Layer, copy_of, locked, stale_layers
 from shepherd.tools.layer.merge import keep_bases
 from shepherd.tools.layer.steps import Step, carry_out
+from shepherd.tools.sandbox.inside import native
 from shepherd.tools.sandbox.view.private import remove_tree
 
 _INTENT = "intent.json"
@@ -45,6 +47,8 @@ def commit(layer: Layer, changes: Sequence[Change]) -> None:
     try:
         steps = [_step(layer, c, aside / str(n), is_near=is_near) for n, c in enumerate(changes)]
         intent = _Intent(str(layer.root), tuple(steps))
+        with opening.closing_descriptor(opening.open_directory(aside)) as directory:
+            native.sync_files(directory)  # layers do not, and a loss of power must lose no file
         with locked(layer.base.parent), _taking_files(layer, steps):
             for other in layer.others():
                 with suppress(OSError):  # then there is no merge

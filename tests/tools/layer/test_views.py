@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from shepherd.tools.layer.layer import Layer
 from shepherd.tools.layer.view import Views
 from shepherd.tools.paths import View
 from shepherd.tools.program import Program
+from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.boxes.probe import capture
 from shepherd.tools.sandbox.profile import Profile
@@ -37,6 +38,7 @@ from tests.tools.flipping import flipping
 from tests.tools.layer.test_layer import NAMES, make_lines
 from tests.tools.sandbox.boxes import BOXES, need
 from tests.tools.workshop import Workshop, is_running, open_workshop, until
+from tests.undo.project import Tree
 from tests.undo.project import view as content
 
 LAYERED = [box for box in BOXES if box.takes_layers]
@@ -201,17 +203,25 @@ async def test_a_layer_is_as_a_copy_to_tools_and_commands(
     assert content(real) == before
     assert content(real.parent / "outside") == content(plain.parent / "outside")
 
-    commit(layer, read_effect(layer).changes)
-    assert content(real) == relinked(plain, real)
+    effect = read_effect(layer)
+    commit(layer, effect.changes)
+    left_out = [path for path, _why in effect.left_out]  # links that lead out
+    assert without(left_out, content(real)) == without(left_out, relinked(plain, real))
 
 
-def merged(view: View, root: Path) -> object:
+def without(paths: Sequence[str], tree: Tree) -> Tree:
+    """The tree without these paths, and without what is in them."""
+    tops = {*paths}
+    return {p: v for p, v in tree.items() if not tops & {p, *map(str, Path(p).parents)}}
+
+
+def merged(view: View, root: Path) -> Tree:
     """The content of the directory in a view."""
     with view.use() as origin:
         return content(origin.place(root))
 
 
-def relinked(plain: Path, real: Path) -> object:
+def relinked(plain: Path, real: Path) -> Tree:
     """The content of the plain directory, with links to it as those to the real one."""
     tree = content(plain)
     old, new = os.fsencode(plain), os.fsencode(real)
@@ -223,12 +233,18 @@ def relinked(plain: Path, real: Path) -> object:
 
 @asynccontextmanager
 async def open_shop(
-    tmp_path: Path, views: Views, layer: Layer, rules: Iterable[str] = ()
+    tmp_path: Path,
+    views: Views,
+    layer: Layer,
+    rules: Iterable[str] = (),
+    registry: ToolRegistry | None = None,
 ) -> AsyncGenerator[tuple[Workshop, Path]]:
     """Calls in a view, which may touch what is in the project, and where others find its root."""
     inside = ["allow write {cwd}/**", "allow read {cwd}/**", *rules]
     async with views.of(layer) as view:
-        shop = open_workshop(tmp_path, mode=ApproveMode.ASK, rules=inside, view=view)
+        shop = open_workshop(
+            tmp_path, mode=ApproveMode.ASK, rules=inside, registry=registry, view=view
+        )
         with view.use() as origin:
             place = Path(f"/proc/{os.getpid()}", *origin.place(shop.root).parts[3:])
         yield shop, place
@@ -264,6 +280,31 @@ async def test_links_that_are_swapped_in_lead_nowhere(
     assert not any(SECRET in result for result in results)
     for part in (HARMLESS, "Wrote", "Edited", "Deleted", "a.txt", "inner/deeper", "inner/a.t"):
         assert any(part in result for result in results), part
+
+
+@pytest.mark.parametrize("ripgrep", [False, True], ids=["python", "ripgrep"])
+async def test_what_git_ignores_in_the_layer_is_left_out(
+    tmp_path: Path, views: Views, layer: Layer, *, ripgrep: bool
+) -> None:
+    (layer.root / "src").mkdir()
+    registry = ToolRegistry([Glob(), Grep(use_ripgrep=ripgrep)])
+    async with open_shop(tmp_path, views, layer, registry=registry) as (shop, place):
+        for name in ("src/a", "src/b.log", "build/a"):
+            (place / name).parent.mkdir(exist_ok=True)
+            (place / name).write_text("needle\n")
+        before = await shop.call("grep", pattern="needle")
+        (place / ".git").mkdir()
+        (place / ".gitignore").write_text("build\n")
+        (place / "src/.gitignore").write_text("*.log\n")
+        found = [
+            await shop.call("grep", pattern="needle"),
+            await shop.call("grep", pattern="needle", path="src"),
+            await shop.call("grep", pattern="needle", path="build"),
+            await shop.call("glob", pattern="{a,b.log}"),
+        ]
+
+    assert before.splitlines() == [f"{n}:1: needle" for n in ("build/a", "src/a", "src/b.log")]
+    assert found == ["src/a:1: needle", "src/a:1: needle", "build/a:1: needle", "src/a"]
 
 
 async def test_a_secret_keeps_all_its_names(tmp_path: Path, views: Views, layer: Layer) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -215,6 +216,41 @@ def test_what_another_process_has_removed_changes_nothing_around_it(tmp_path: Pa
     remove_tree(tmp_path / "gone")
 
     assert tmp_path.stat().st_mode & 0o777 == 0o755
+
+
+def test_closed_directories_in_each_other_are_removed() -> None:
+    base = Path(tempfile.mkdtemp(prefix="shepherd-test-"))
+    for number in range(30):
+        place = base / "a" / str(number) / "b"
+        (place / "c").mkdir(parents=True)
+        for directory in (place / "c", place, place.parent):
+            directory.chmod(0)
+
+    as_ordinary_user(base, lambda: remove_tree(base / "a"))
+
+    assert not [*base.iterdir()]
+    base.rmdir()
+
+
+def as_ordinary_user(base: Path, work: Callable[[], None]) -> None:
+    """Do something as a user to whom all that is in a directory belongs, and who is not root."""
+    if os.geteuid() != 0:
+        work()
+        return
+    for path in (base, *base.rglob("*")):
+        os.lchown(path, 65_534, 65_534)
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            os.setgroups([])
+            os.setgid(65_534)
+            os.setuid(65_534)
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_what_killed_sessions_left_is_removed() -> None:

@@ -114,6 +114,11 @@ def set_mount(target: str, attributes: int) -> None:
     call(_MOUNT_SETATTR, _AT_HERE, os.fsencode(target), 0, *_attributes(attributes))
 
 
+def sync_files(descriptor: int) -> None:
+    """Write all changes of a file system to its disk. Raises OSError."""
+    _check(_libc.syncfs(descriptor), "syncfs")
+
+
 def enter_root(target: str) -> None:
     """Make a mount the root of this namespace, and unmount the old root. Raises OSError."""
     os.chdir(target)
