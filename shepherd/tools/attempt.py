@@ -81,7 +81,7 @@ class Attempt:
         """Commit what may be committed; returns notes for the model about the rest."""
         effect = await asyncio.to_thread(read_effect, layer)
         notes = [f"[{one_line(path)}: {why}]" for path, why in effect.left_out]
-        held = await asyncio.to_thread(self._confiner.held_back, self._plan, effect.changes)
+        held = await asyncio.to_thread(self._confiner.held_back, self._plan, layer, effect.changes)
         if held:  # the answer may take long
             paths = [change.path for change in effect.changes]
             await asyncio.to_thread(keep_bases, layer.base, layer.root, paths)

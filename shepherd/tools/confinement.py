@@ -12,15 +12,16 @@ from msgspec.structs import replace
 from shepherd import errors, events
 from shepherd.config.section import ApproveMode, SandboxMode
 from shepherd.tools.access import EXECUTE_COMMAND, Access, AccessKind, Claim
-from shepherd.tools.layer.change import Change
+from shepherd.tools.layer.change import Change, Deed
 from shepherd.tools.layer.commit import recover
 from shepherd.tools.layer.layer import Layer, find_place
 from shepherd.tools.permissions.files import FileRules
 from shepherd.tools.permissions.policy import PermissionPolicy, Verdict
 from shepherd.tools.permissions.rules import Decision, Rule
 from shepherd.tools.sandbox.boxes.box import Box
-from shepherd.tools.sandbox.profile import RUNS_PROGRAMS, Profile, git_directories
+from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.refusal import Refusal, Refused
+from shepherd.tools.sandbox.repository import git_directories, programs_of
 from shepherd.tools.sandbox.sandbox import Confinement, Sandbox
 from shepherd.tools.sandbox.view.tree import TreeScanner
 from shepherd.tools.shell.git import changes_repository, is_git_line
@@ -85,8 +86,6 @@ class Shielding:
             protected = {path for path in protected if path.name not in _ENVIRONMENTS}
         git = git_directories(root) if rights.git else ()
         protected = {path for path in protected if path not in git}
-        # what git runs stays protected: else a hook could run a program outside of the sandbox
-        protected |= {directory / name for directory in git for name in RUNS_PROGRAMS}
         profile = Profile(
             root=root,
             cwd=cwd,
@@ -97,23 +96,33 @@ class Shielding:
             writable=(*self._sandbox.writable, *git, *_granted(rights, root, _WRITES)),
             network=rights.network,
             read_only=rights.read_only,
+            repositories=git,
         )
         return profile, shielded.complete
 
-    def held_back(self, rights: Rights, changes: Iterable[Change]) -> list[str]:
-        """The changed paths that a call with these rights may not make without a question."""
+    def held_back(self, rights: Rights, upper: Path, changes: Iterable[Change]) -> list[str]:
+        """The changed paths that a call with these rights may not make without a question.
+
+        What it has made stands in the directory `upper`.
+        """
         files, _scanner = self._current_rules()
         root = self._policy.cwd
         git = git_directories(root) if rights.git else ()
+        programs = _new_programs(git, root, upper)
         open_names = _ENVIRONMENTS if rights.environments else ()
         held: list[str] = []
         for change in changes:
             path = root / change.path
             if held and path.is_relative_to(root / held[-1]):
                 continue  # a directory comes before what is in it
-            if path.name in open_names or not files.concerns(path.name):
+            if any(path.is_relative_to(directory) for directory in git):
+                is_of_program = not programs.isdisjoint((path, *path.parents))
+                may_run = is_of_program or (path in git and change.deed is not Deed.MODE)
+            elif path.name in open_names or not files.concerns(path.name):
                 continue
-            if files.hides(str(path)) or (files.protects(str(path)) and path not in git):
+            else:
+                may_run = files.hides(str(path)) or files.protects(str(path))
+            if may_run:
                 held.append(change.path)
         return held
 
@@ -124,6 +133,20 @@ class Shielding:
             files = FileRules(self._policy, self._home)
             cached = self._cached = (rules, files, TreeScanner(files))
         return cached[1], cached[2]
+
+
+def _new_programs(git: Sequence[Path], root: Path, upper: Path) -> set[Path]:
+    """What a layer adds to git directories in `root` that could make git run programs."""
+    added: set[Path] = set()
+    for directory in git:
+        if directory.is_relative_to(root):
+            place = upper / directory.relative_to(root)
+            old = programs_of(directory)
+            for path, steps in programs_of(place, directory).items():
+                same = directory / path.relative_to(place)
+                if not steps or steps - old.get(same, frozenset()):
+                    added.add(same)
+    return added
 
 
 _READS = (AccessKind.READ, (Claim.EXACT, Claim.MENTION))
@@ -315,9 +338,9 @@ class Confiner:
             profile = replace(profile, layer=layer.base if layer else None)
         return Confinement(plan.box, profile, hidden, layer)
 
-    def held_back(self, plan: Plan, changes: Iterable[Change]) -> list[str]:
+    def held_back(self, plan: Plan, layer: Layer, changes: Iterable[Change]) -> list[str]:
         """The paths of an effect that need an approval of their own, such as new start-up files."""
-        return self._shielding.held_back(plan.rights, changes)
+        return self._shielding.held_back(plan.rights, layer.upper, changes)
 
     def _new_layer(self, box: Box, profile: Profile) -> Layer | None:
         """A layer over the working directory; None if none works there, which is tried once."""

@@ -1,16 +1,17 @@
-"""The access and limits of a boxed command, and the git repository of its directory."""
+"""The access and limits of a boxed command."""
 
 import os
+from itertools import chain
 from pathlib import Path
 
 from msgspec import Struct, field
+
+from shepherd.tools.sandbox.repository import fixed_paths
 
 SHARED_MEMORY = 1 << 30
 """Size of /dev/shm in bytes."""
 
 _SHARE = 0.75  # the maximum share of the machine's memory
-RUNS_PROGRAMS = ("config", "config.worktree", "hooks", "info", "modules")
-"""Entries of a git directory that run programs, or name them."""
 
 
 class Limits(Struct, frozen=True):
@@ -35,7 +36,7 @@ class Profile(Struct, frozen=True):
     aside if the command creates it. The `hidden` paths look empty. `readable` and `writable` are
     allowed in addition to the system and the toolchains below `home`. With `read_only`, `root` and
     `writable` can only be read. `layer` is the directory that takes the changes in `root`, which
-    then stays as it is.
+    then stays as it is. In the git directories `repositories` only data may change.
     """
 
     root: Path
@@ -48,7 +49,15 @@ class Profile(Struct, frozen=True):
     network: bool = False
     read_only: bool = False
     layer: Path | None = None
+    repositories: tuple[Path, ...] = ()
     limits: Limits = field(default_factory=Limits)
+
+    @property
+    def fixed(self) -> tuple[Path, ...]:
+        """The `protected` paths, and those in repositories; in a layer these may change."""
+        layered = None if self.layer is None else self.root
+        direct = (g for g in self.repositories if not (layered and g.is_relative_to(layered)))
+        return (*self.protected, *chain.from_iterable(map(fixed_paths, direct)))
 
 
 def resource_limits(limits: Limits) -> dict[str, int]:
@@ -72,31 +81,3 @@ def memory_bound(memory: int) -> int:
     """`memory`, limited to a share of the machine's memory."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min(memory, int(machine * _SHARE))
-
-
-def git_directories(root: Path) -> tuple[Path, ...]:
-    """The git directory of the repository that `root` is in; for a linked work tree, two."""
-    for directory in (root, *root.parents):
-        entry = directory / ".git"
-        if entry.is_dir():
-            return (entry,)
-        if entry.is_file():
-            return _linked(entry)
-    return ()
-
-
-def _linked(entry: Path) -> tuple[Path, ...]:
-    """The targets of a `.git` file: the directory of the work tree, and the shared directory.
-
-    Nothing unless both look as git makes them, because the file could name any directory.
-    """
-    try:
-        text = entry.read_text("utf-8").strip()
-        own = (entry.parent / text.removeprefix("gitdir: ")).resolve()
-        shared_by = own / "commondir"
-        shared = (own / shared_by.read_text("utf-8").strip()).resolve()
-    except (OSError, ValueError):
-        return ()
-    is_repository = (own / "HEAD").is_file() and (shared / "objects").is_dir()
-    is_below = own.is_relative_to(shared / "worktrees")
-    return (own, shared) if text.startswith("gitdir: ") and is_repository and is_below else ()

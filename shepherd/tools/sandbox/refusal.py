@@ -7,7 +7,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from shepherd.tools.sandbox.profile import Profile, git_directories
+from shepherd.tools.sandbox.profile import Profile
+from shepherd.tools.sandbox.repository import git_directories
 from shepherd.tools.sandbox.view.toolchains import SYSTEM
 
 _NETWORK = re.compile(
@@ -28,7 +29,8 @@ _LIMITS = (
 )
 _SIGNALS = {128 + 24: "processor time", 128 + 25: "file size"}
 _BAD_SYSTEM_CALL = 128 + 31
-_READ_ONLY = re.compile(r"Read-only file system|EROFS")
+# a protected path is a mount, which is busy
+_READ_ONLY = re.compile(r"Read-only file system|EROFS|Device or resource busy|EBUSY")
 _DENIED = re.compile(r"Permission denied|EACCES|Operation not permitted|EPERM")
 _PATH = re.compile(r"[`'\"‘(]?([^\s'\"`‘’:,;()/]*/[^\s'\"`’:,;()]+)")
 _RENAMED = re.compile(r"cross-device link|EXDEV", re.IGNORECASE)
@@ -127,7 +129,7 @@ def is_free(path: Path, profile: Profile) -> bool:
     """Whether the box does not restrict a path."""
     if not any(path.is_relative_to(place) for place in (profile.root, *profile.writable)):
         return False
-    restricted = (*profile.protected, *profile.hidden)
+    restricted = (*profile.fixed, *profile.hidden)
     # what contains a restricted path can't be renamed or removed
     return not any(path.is_relative_to(r) or r.is_relative_to(path) for r in restricted)
 

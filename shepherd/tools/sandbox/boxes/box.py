@@ -18,6 +18,7 @@ from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.helpers import Helper, HelperKind, OrderedProgram, memory_file
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.refusal import Refusal, Refused
+from shepherd.tools.sandbox.repository import programs_of
 from shepherd.tools.sandbox.view.private import PrivateFiles, private_files
 from shepherd.tools.sandbox.view.toolchains import HOME_STARTUP, real
 from shepherd.tools.text import one_line
@@ -74,20 +75,28 @@ class Watch:
     def __init__(self, profile: Profile) -> None:
         """Record the state before the command."""
         root, home = real(profile.root), real(profile.home)
-        paths = [*profile.protected]
+        paths = [*profile.fixed]
         if home.is_relative_to(root):  # else a command can't write to the home directory
             paths += [home / name for name in HOME_STARTUP]
         # the place of a link itself is watched, not that of its target
         places = [real(path.parent) / path.name for path in paths]
         self._missing = [place for place in places if not os.path.lexists(place)]
         self._links = {place: place.readlink() for place in places if place.is_symlink()}
+        self._programs = {git: programs_of(git) for git in profile.repositories}
 
     def undo(self, report: Report) -> None:
         """Rename created files, restore links, and report both. Raises OSError."""
-        for place in (*self._missing, *self._links):
+        for place in (*self._missing, *self._links, *self._new_programs()):
             # a command in the background may put a link in a directory's place
             with suppress(OSError), closing_descriptor(open_parent(place)) as directory:
                 _restore(place, directory, self._links.get(place), report)
+
+    def _new_programs(self) -> Iterator[Path]:
+        """What was added to git directories that could make git run programs."""
+        for git, before in self._programs.items():
+            for path, steps in programs_of(git).items():
+                if path not in before or steps - before[path]:
+                    yield path
 
 
 def _restore(place: Path, directory: int, target: Path | None, report: Report) -> None:

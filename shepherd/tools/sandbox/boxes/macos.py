@@ -81,8 +81,8 @@ def sandbox_profile(profile: Profile, temp: Path, tools: Iterable[Path]) -> str:
     writable = [temp] if profile.read_only else [*working, temp]
     readable = [*map(Path, _SYSTEM), *tools, *working, *map(real, profile.readable)]
     # a protected link itself must stay, and so must its target
-    kept = [real(path.parent) / path.name for path in profile.protected]
-    kept += [real(path) for path in profile.protected]
+    kept = [real(path.parent) / path.name for path in profile.fixed]
+    kept += [real(path) for path in profile.fixed]
     hidden = [real(path) for path in (*profile.hidden, *map(Path, SYSTEM_SECRETS))]
     parts = [
         _BASE,

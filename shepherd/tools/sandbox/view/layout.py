@@ -107,7 +107,7 @@ def writable_tops(profile: Profile) -> list[Path]:
 def protected_paths(profile: Profile) -> list[Path]:
     """The existing paths that must not change, by all their names in the root."""
     root, home = real(profile.root), real(profile.home)
-    paths = [real(path) for path in profile.protected if path.exists()]
+    paths = [real(path) for path in profile.fixed if path.exists()]
     if home.is_relative_to(root):  # else the command has another home directory
         paths += [real(home / n) for n in (*HOME_STARTUP, *HOME_TOOLS) if (home / n).exists()]
     paths += other_names(writable_tops(profile), paths)
