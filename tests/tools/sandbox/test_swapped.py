@@ -5,8 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from shepherd.errors import ToolError
+from shepherd.tools.layer.commit import commit
+from shepherd.tools.layer.effect import read_effect
+from shepherd.tools.layer.layer import Layer
 from shepherd.tools.program import Program
 from shepherd.tools.sandbox.boxes.box import Box, Watch
 from shepherd.tools.sandbox.boxes.probe import capture
@@ -15,8 +19,9 @@ from tests.examples import few
 from tests.patience import PATIENCE
 from tests.tools.flipping import flipping
 from tests.tools.sandbox.boxes import BOXES, need
+from tests.undo.project import view
 
-STARTS = few(500, 50)
+STARTS = few(500, 26)
 SECRET = "the outer secret"
 COMMAND = "cat work/sub/* work/sub/.env work/sub/.git/*; touch work/sub/made work/sub/.git/made"
 OLD_ROOT = "/oldroot"
@@ -55,9 +60,18 @@ def _outputs(box: Box, profile: Profile) -> Iterator[str]:
             yield ended.out
 
 
+CASES = [(box, kind) for kind in ("direct", "layered") for box in BOXES]
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("box", BOXES, ids=lambda box: box.name)
-def test_a_neighbour_that_swaps_directories_opens_nothing(box: Box, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("box", "kind"),
+    [(box, kind) for box, kind in CASES if kind == "direct" or box.takes_layers],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
+def test_a_neighbour_that_swaps_directories_opens_nothing(
+    box: Box, kind: str, tmp_path: Path
+) -> None:
     need(box)
     profile = _swapped(tmp_path)
     before = _names(tmp_path / "outside")
@@ -65,13 +79,42 @@ def test_a_neighbour_that_swaps_directories_opens_nothing(box: Box, tmp_path: Pa
 
     outputs: list[str] = []
     for link in (sub.with_name("link"), sub.with_name("old_root_link")):
+        layer = Layer(tmp_path / "layers", profile.root) if kind == "layered" else None
+        profile = replace(profile, layer=layer and layer.base)
         with flipping(sub, link) as flips:
             outputs += _outputs(box, profile)
             assert flips.count > STARTS
+        if layer is not None:
+            layer.drop()
 
     assert outputs
     assert not any(SECRET in output for output in outputs)
     assert _names(tmp_path / "outside") == before
+
+
+def test_a_commit_beside_a_neighbour_that_swaps_directories_changes_nothing_outside(
+    tmp_path: Path,
+) -> None:
+    root, outside = _swapped(tmp_path).root, tmp_path / "outside"
+    before, committed = view(outside), 0
+
+    with flipping(root / "work" / "sub", root / "work" / "link"):
+        for number in range(4 * STARTS):
+            layer = Layer(tmp_path / "layers", root)
+            upper = layer.upper / "work" / "sub"
+            (upper / "made").mkdir(parents=True)
+            for name in ("secret", f"new{number}", ".env", "made/file"):
+                (upper / name).write_text("changed", "utf-8")
+            try:
+                commit(layer, read_effect(layer).changes)
+                committed += 1
+            except OSError:
+                continue  # the directory was a link
+            finally:
+                layer.drop()
+
+    assert committed
+    assert view(outside) == before
 
 
 @pytest.mark.parametrize("name", [".shepherd.toml", "link"])
