@@ -1,8 +1,10 @@
 """The programs that Shepherd itself starts, outside of the sandbox."""
 
 import os
+import shlex
 import shutil
 import sysconfig
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -33,6 +35,16 @@ def path_outside(directory: Path, path: str | None = None) -> str:
 def packaged_program(name: str) -> str | None:
     """The path of a program that was installed with Shepherd, else that of the system's."""
     return _first(name, (sysconfig.get_path("scripts"), *_SYSTEM))
+
+
+def find_editor(directory: Path) -> None:
+    """Name the user's editor by its full path, so that none in `directory` is started."""
+    for name in ("VISUAL", "EDITOR"):
+        with suppress(ValueError):  # its quotes don't match
+            words = shlex.split(os.environ.pop(name, ""))
+            program = shutil.which(words[0], path=path_outside(directory)) if words else None
+            if program is not None:
+                os.environ[name] = shlex.join([program, *words[1:]])
 
 
 def _first(name: str, directories: tuple[str, ...]) -> str | None:

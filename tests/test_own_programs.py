@@ -1,7 +1,9 @@
 """What Shepherd starts itself is never a program that lies in the working directory."""
 
 import asyncio
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from shepherd.cli.repl.completion import FileList
 from shepherd.conversation.own_commands import OwnCommands
 from shepherd.events import ignore_events
-from shepherd.own_programs import path_outside
+from shepherd.own_programs import find_editor, path_outside
 from shepherd.tools.access import Claim
 from shepherd.tools.permissions.tree import first_denied
 from shepherd.tools.sandbox.sandbox import find_box
@@ -32,7 +34,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         trap.write_text(f"#!/bin/sh\necho {name} >> {tmp_path}/trapped\nexit 1\n", "utf-8")
         trap.chmod(0o755)
     monkeypatch.chdir(root)
-    monkeypatch.setenv("PATH", f"{root}/bin:bin:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", f"{root}/bin:bin:.:{root}/node_modules/.bin:~/bin:/usr/bin:/bin")
     monkeypatch.delenv("SHELL", raising=False)
     return root
 
@@ -79,3 +81,27 @@ def test_a_path_without_a_directory(tmp_path: Path) -> None:
 
 def test_the_root_holds_every_program() -> None:
     assert path_outside(Path("/"), "/usr/bin:bin:/bin") == "/usr/bin:/bin"
+
+
+@pytest.mark.parametrize("start", ["-m", "PYTHONPATH"])
+def test_no_module_of_the_working_directory_is_imported(project: Path, start: str) -> None:
+    for name in ("typer", "rich", "httpx"):
+        trap = f"open({str(project.parent / 'trapped')!r}, 'a').write({name!r})\n"
+        (project / f"{name}.py").write_text(trap, "utf-8")
+    words, env = ["-m", "shepherd"], {**os.environ, "PYTHONPATH": ""}
+    if start == "PYTHONPATH":  # its first entry is empty
+        words, env = ["-P", "-m", "shepherd"], {**os.environ, "PYTHONPATH": ":/usr"}
+
+    command = [sys.executable, *words, "--help"]
+    ended = subprocess.run(command, env=env, capture_output=True, check=False)
+
+    assert b"--approve" in ended.stdout
+    assert not _trapped(project)
+
+
+def test_the_editor(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDITOR", "sh -e")
+    monkeypatch.setenv("VISUAL", "missing --wait")
+    find_editor(project)
+    assert os.environ["EDITOR"] in ("/usr/bin/sh -e", "/bin/sh -e")
+    assert "VISUAL" not in os.environ

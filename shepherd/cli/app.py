@@ -17,6 +17,7 @@ def main() -> int:
     0 success, 1 error, 2 usage, 3 a denied call, 130 interrupted, 128 + N ended by signal N.
     """
     _open_closed_streams()
+    _forget_working_directory()
     arguments = sys.argv[1:]
     if arguments in (["--version"], ["-V"]):  # the parser of options takes longer to import
         sys.stdout.write(f"shepherd {__version__}\n")
@@ -28,6 +29,15 @@ def _run(arguments: list[str]) -> int:
     from shepherd.cli.options import run_command_line
 
     return run_command_line(arguments)
+
+
+def _forget_working_directory() -> None:
+    """Import nothing more from the working directory, in which a model may write modules.
+
+    It is among the paths of `python -m`, and of a PYTHONPATH with an empty entry.
+    """
+    here = os.path.realpath(".")
+    sys.path[:] = [path for path in sys.path if os.path.realpath(path or ".") != here]
 
 
 def _open_closed_streams() -> None:

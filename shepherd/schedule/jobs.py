@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from shepherd.config import files, section
 from shepherd.errors import BusyError, ConfigError, InvalidRequestError
 from shepherd.json_text import to_json
+from shepherd.own_programs import path_outside
 
 MAX_JOB = 65_536
 MAX_PROMPT = 1_048_576
@@ -210,11 +211,12 @@ def _completed_run(job: Job, prompt: str, env: Mapping[str, str]) -> Run:
         arguments += ["--approve", job.approve.value]
     if not Path(job.cwd).is_dir():
         raise ConfigError(f"The directory of the job {job.name} is missing: {job.cwd}")
+    modules = path_outside(Path(job.cwd), env.get("PYTHONPATH", ""))
     process = subprocess.run(
         [*program(), *arguments],
         input=f"{to_json({'type': 'user', 'content': prompt})}\n",
         cwd=job.cwd,
-        env=env,
+        env={**env, "PYTHONPATH": modules},
         capture_output=True,
         encoding="utf-8",
         errors="replace",

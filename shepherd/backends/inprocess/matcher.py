@@ -229,6 +229,7 @@ class GrammarCompiler:
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,
                     stderr=asyncio.subprocess.DEVNULL,
+                    cwd="/",  # an empty entry of PYTHONPATH would be a directory of a model
                 )
             except OSError as error:
                 raise BackendError(f"The grammar can't be tried: {error}") from error

@@ -2,6 +2,7 @@
 
 import asyncio
 from functools import partial
+from pathlib import Path
 
 from prompt_toolkit import layout
 from prompt_toolkit.buffer import Buffer
@@ -20,6 +21,7 @@ from shepherd.cli.repl.panels import ESCAPE_SECONDS, QuestionPanel, ResultPanel
 from shepherd.cli.repl.prompt import Prompt
 from shepherd.cli.repl.scrollback import InkWriter
 from shepherd.cli.terminal.paint import Ink, Painter
+from shepherd.own_programs import find_editor
 
 REDRAW_SECONDS = 0.04
 LIVE_SHARE = 0.6
@@ -196,6 +198,7 @@ class Screen(Surface):
         """Edit the typed text in the user's editor; output waits meanwhile."""
         self.prompt.unfold()
         self._pause()  # the editor has the terminal
+        find_editor(Path.cwd())
         editing = self.prompt.buffer.open_in_editor()
         editing.add_done_callback(lambda _task: self._go_on())
 

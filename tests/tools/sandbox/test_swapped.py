@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from shepherd.errors import ToolError
 from shepherd.tools.layer.commit import commit
-from shepherd.tools.layer.effect import read_effect
+from shepherd.tools.layer.effect import Deed, read_effect
 from shepherd.tools.layer.layer import Layer
 from shepherd.tools.program import Program
 from shepherd.tools.sandbox.boxes.box import Box, Watch
@@ -106,8 +106,10 @@ def test_a_commit_beside_a_neighbour_that_swaps_directories_changes_nothing_outs
             for name in ("secret", f"new{number}", ".env", "made/file"):
                 (upper / name).write_text("changed", "utf-8")
             try:
-                commit(layer, read_effect(layer).changes)
-                committed += 1
+                changes = read_effect(layer).changes
+                if not any(change.deed is Deed.DELETED for change in changes):  # of the link itself
+                    commit(layer, changes)
+                    committed += 1
             except OSError:
                 continue  # the directory was a link
             finally:
