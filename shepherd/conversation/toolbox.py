@@ -29,7 +29,7 @@ from shepherd.tools.function import add_extensions
 from shepherd.tools.memory import memory_tools
 from shepherd.tools.permissions.approval import Approver, DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
-from shepherd.tools.permissions.rules import Decision, PermissionStore, Rule
+from shepherd.tools.permissions.rules import Decision, PermissionStore, Rule, check_pattern
 from shepherd.tools.registry import ToolRegistry, builtin_tools
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.sandbox.sandbox import Sandbox
@@ -319,5 +319,8 @@ def _own_files(paths: Paths) -> list[Rule]:
 
 
 def _rules(entries: Iterable[sections.PermissionRule]) -> list[Rule]:
-    """The rules that settings files have."""
-    return [Rule(e.tool, e.pattern, Decision(e.decision), e.scope) for e in entries]
+    """The rules that settings files have; raises ConfigError for one that could never match."""
+    rules = [Rule(e.tool, e.pattern, Decision(e.decision), e.scope) for e in entries]
+    for rule in rules:
+        check_pattern(rule.tool, rule.pattern)
+    return rules

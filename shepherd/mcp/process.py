@@ -21,12 +21,12 @@ from shepherd.errors import ConfigError, ToolError
 from shepherd.mcp.secrets import ServerSecrets
 from shepherd.mcp.servers import Server, Warn
 from shepherd.own_programs import path_outside
-from shepherd.tools.confinement import Rights, Shielding
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.profile import Limits, Profile
 from shepherd.tools.sandbox.sandbox import Sandbox
 from shepherd.tools.shell.process import guarded
+from shepherd.tools.shielding import Rights, Shielding
 
 MAX_LOG_BYTES = 1 << 20
 """A longer log becomes the previous one, which replaces an older one."""

@@ -22,6 +22,7 @@ class AccessKind(StrEnum):
     MEMORY = "memory"  # a change of the user's memory
     HOOK = "hook"  # a hook of the user asks about the call
     PLAN = "plan"  # the end of plan mode, which only the user decides
+    EFFECT = "effect"  # a change that a command has made in its layer
     NONE = "none"
 
 
@@ -56,6 +57,16 @@ class Access(Struct, frozen=True):
     def to_json(self) -> dict[str, object]:
         """The access in the form for hooks, and for clients of a shared session."""
         return {"kind": self.kind.value, "target": self.target, "claim": self.claim.value}
+
+
+class EffectAccess(Access, frozen=True):
+    """One change that a command has made in its layer; `target` is `write PATH` or `delete PATH`.
+
+    `files` is the number of all its changes. `untracked` means that git does not have the file.
+    """
+
+    files: int = 0
+    untracked: bool = False
 
 
 EXECUTE_COMMAND = "execute_command"

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from shepherd.tools.permissions.approval import (
     CallObserver,
     Choice,
     propose,
+    propose_for_effect,
 )
 from shepherd.tools.permissions.policy import PermissionPolicy, Verdict
 from shepherd.tools.sandbox.refusal import Refusal
@@ -34,6 +35,8 @@ from shepherd.validation import describe_problem
 
 _MAX_PROBLEMS = 3
 _MAX_LABEL = 60
+_MAX_CHANGES = 100
+"""Changes that clients of a session get as data; the text of the question has all."""
 
 
 class PreparedCall(Struct, frozen=True):
@@ -62,7 +65,13 @@ class PreparedCall(Struct, frozen=True):
     @property
     def command(self) -> confinement.Command:
         """The call as one that starts programs."""
-        return confinement.Command(self.tool.name, self.accesses, self.place, self.context.on_event)
+        return confinement.Command(
+            self.tool.name,
+            self.accesses,
+            self.place,
+            self.context.on_event,
+            self.tool.goes_on(self.arguments),
+        )
 
 
 class CallStep(Protocol):
@@ -166,6 +175,36 @@ class Consent(Struct, frozen=True):
             everything = (*prepared.accesses, *accesses)
             request = _offering(request, opening.plan.policy, prepared.tool, everything)
         return opening.plan, await self._approved(prepared, request) + opening.note
+
+    async def keep(
+        self,
+        prepared: PreparedCall,
+        plan: confinement.Plan,
+        changes: Sequence[Access],
+        describe: Callable[[], tuple[str, str]],
+    ) -> Collection[Access]:
+        """Decide on what the call has changed in its layer; returns the changes to leave out.
+
+        Raises ToolError if all are dropped. `describe` returns a text about them and their diff.
+        """
+        tool, policy = prepared.tool.name, plan.policy
+        verdict, about = await asyncio.to_thread(
+            policy.decide_effect, tool, changes, is_approved=plan.is_approved
+        )
+        if verdict.decision is rules.Decision.ASK and all(map(policy.is_bytecode, about)):
+            return about
+        self._report(verdict)
+        if verdict.decision is rules.Decision.ASK:
+            text, diff = await asyncio.to_thread(describe)
+            preview = f"{await self._preview(prepared)}\n\n{text}"
+            request = structs.replace(
+                self._request(tuple(about[:_MAX_CHANGES]), verdict, preview),
+                detail=valid_text(diff),
+                session=propose_for_effect(self.policy, tool, about, rules.Lifetime.SESSION),
+                always=propose_for_effect(self.policy, tool, about, rules.Lifetime.ALWAYS),
+            )
+            self.notes.append(self._remember(request, await self._approval(request)))
+        return ()
 
     async def authorize(self, tool: AnyTool, access: Access, purpose: str) -> bool:
         """Decide on a further access of the running call."""

@@ -149,18 +149,19 @@ class ToolRunner:
     ) -> ToolResult:
         """Run the call; after a refusal of the sandbox, ask whether to run it with more rights."""
         place = prepared.place if plan.box else prepared.context.cwd
-        goes_on = prepared.tool.goes_on(prepared.arguments)
         notes = ""
         while True:  # as planned, without a layer, with network, outside of the sandbox
-            confinement = await self._confiner.confinement(plan, place, goes_on=goes_on)
+            confinement = await self._confiner.confinement(plan, place)
             context = replace(prepared.context, confinement=confinement)
-            attempt = Attempt(replace(prepared, context=context), plan, self._confiner, self.undo)
+            running = replace(prepared, context=context)
+            attempt = Attempt(running, plan, self._confiner, consent, self.undo)
             async with attempt:
                 result = await attempt.run()
                 if result.refusal is None:
                     result = await attempt.keep(result)
                     return replace(result, content=result.content + notes)
-                if result.refusal.kind is Refused.LAYER:  # it has no more rights without one
+                # it has no more rights without a layer, but then its effect can't be asked about
+                if result.refusal.kind is Refused.LAYER and plan.is_approved:
                     plan = replace(plan, rights=replace(plan.rights, through=True))
                     notes += f"\n[{result.refusal.text}: it was run again without a layer]"
                     continue

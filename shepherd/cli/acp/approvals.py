@@ -181,8 +181,10 @@ def _contents(question: Question, change: FileChange | None) -> list[CallContent
     # a diff shows what the other lines of the preview say
     lines = [line for line in question.lines if diff is None or line.is_fact]
     texts += ["".join(text for text, _style in line.fragments()) for line in lines]
-    content = shown.text_content(valid_text("\n".join(texts)))
-    return [content] if diff is None else [diff, content]
+    contents = [] if diff is None else [diff]
+    contents.append(shown.text_content(valid_text("\n".join(texts))))
+    details = ["".join(text for text, _style in line.fragments()) for line in question.details]
+    return [*contents, shown.text_content("\n".join(details))] if details else contents
 
 
 ANSWER_SECONDS = 5.0

@@ -12,6 +12,7 @@ WAITING = "In a moment. Any key takes it back."
 WITHDRAWN = "A key was pressed: nothing was approved."
 TOO_SOON = "Too soon after the last key: nothing was approved. Press Enter again."
 MARKED = "This answer is marked. Enter chooses it."
+DETAILS_KEY = "d"
 PAGED = "Enter shows what follows; a yes counts when the end was shown."
 TYPED = "Typing was seen: it is in the prompt, nothing was approved."
 SENT = "The message waits for the answer to this question."
@@ -52,6 +53,8 @@ class Dialog:
         """The texts whose end was visible: that with the rules of an answer, or None for none."""
         self._rules_paged = False
         """Whether the rules of the marked entry are at the end of the text."""
+        self._has_details = False
+        """Whether the details are below the text."""
         self.pager = self._new_pager(())
 
     @property
@@ -153,6 +156,8 @@ class Dialog:
             self.pager.begin()
         elif character == "G":
             self.pager.end()
+        elif character == DETAILS_KEY and self.question.details:
+            self._toggle_details()
         elif index is not None:
             self._mark(index)
             self.disturb(MARKED)
@@ -180,9 +185,23 @@ class Dialog:
         """Whether no key was pressed for a moment, and the end of the text is no surprise."""
         return self._calm_since is not None and self._clock() - self._calm_since >= QUIET_SECONDS
 
+    def _toggle_details(self) -> None:
+        """Show the details from their beginning, or the text alone."""
+        self._has_details = not self._has_details
+        self._rules_paged = False  # the next drawing measures them again
+        place = self.pager.place
+        self.pager = self._new_pager(())
+        if None not in self._read_to_end:
+            self.pager.place = place  # what nobody has seen is not passed over
+        elif self._has_details:
+            self.pager.place = (len(self.question.lines), 0)
+        else:
+            self.pager.end()
+
     def _new_pager(self, rules: tuple[str, ...]) -> Pager:
         added: list[Line] = [fact(f"adds: {rule}", "") for rule in rules]
-        return Pager([*self.question.lines, *added], unicode=self._unicode)
+        details = self.question.details if self._has_details else ()
+        return Pager([*self.question.lines, *details, *added], unicode=self._unicode)
 
     def _mark(self, index: int) -> None:
         """Mark another entry, whose rules take the place of those of the one before."""
@@ -230,6 +249,7 @@ TOO_SMALL = ("The window is too small", "for the question.", "Make it larger,", 
 PAGE_KEYS = "(PgUp PgDn Space g G)"
 FEW_PAGE_KEYS = "(Space g G)"
 HINT = "Up, Down, Enter. Esc: no, and stop"
+HINT_DETAILS = f"{HINT}. {DETAILS_KEY}: the diff"
 RULES_PAGED = "  adds the rules at the end of the text"
 
 
@@ -287,7 +307,8 @@ class _Around:
         self.menu = _short_menu(dialog) if short else _menu(dialog, sign, width, focused=focused)
         # of many rules, the text has the rest of the screen
         self.rules = _rules(dialog, width, 1 if short else max(3, height // 4))
-        note = dialog.note or (HINT if focused else TYPING)
+        hint = HINT_DETAILS if question.details else HINT
+        note = dialog.note or (hint if focused else TYPING)
         style = "warn" if dialog.note or not focused else "quiet"
         self.note = _folded(f"  {note}", width, 1 if short else 2, style)
 

@@ -24,6 +24,8 @@ from shepherd.tools.text import reveal
 
 WIDTH = 100
 """Columns if the output is not a terminal."""
+_DIFF = "diff"
+"""The word that prints the details of a question."""
 OTHER_ROWS = 3
 """Rows of a page that do not belong to the text."""
 
@@ -77,15 +79,21 @@ async def _goes_on(position: str, lines: Lines) -> bool:
 async def _answer(question: Question, lines: Lines) -> Answer:
     """Ask until a line is one of the words; the end of the input means no."""
     words = [entry.answer.value for entry in question.entries]
+    words += [_DIFF] if question.details else []
     answers = {entry.answer.value: entry.answer for entry in question.entries}
     answers["yes"] = Answer.ONCE  # what many type, although it is not listed
     while True:
         line = await lines.read(f"[{'/'.join(words)}] ")
         if line is None:
             return Answer.NO
-        answer = answers.get(line.strip().lower())
+        word = line.strip().lower()
+        answer = answers.get(word)
         if answer is not None:
             return answer
+        if word == _DIFF and question.details:
+            for row in Pager(question.details, unicode=False).next_page(WIDTH, 0):
+                lines.write(f"{row_text(row)}\n")
+            continue
         lines.write(f"Nothing was approved. The answers are the words {', '.join(words)}.\n")
 
 

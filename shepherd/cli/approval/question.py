@@ -156,20 +156,28 @@ class Answer(StrEnum):
 
 
 class _Words(NamedTuple):
-    """The key of an answer in a menu, and its meaning for a call and for a plan."""
+    """The key of an answer in a menu, and its meaning for a call, a plan and an effect."""
 
     key: str
     meaning: str
     of_plan: str
+    of_effect: str
 
 
 _EDITS = "yes, and change files here without asking (mode edits)"
 _WORDS = {
-    Answer.ONCE: _Words("y", "yes, this call", "yes, in the mode before"),
-    Answer.SESSION: _Words("s", "yes, for this session", _EDITS),
-    Answer.ALWAYS: _Words("a", "yes, and keep the rule", "yes"),
-    Answer.NO: _Words("n", "no", "no"),
-    Answer.TELL: _Words("f", "no, and tell the model why", "no, and tell the model what to change"),
+    Answer.ONCE: _Words("y", "yes, this call", "yes, in the mode before", "yes"),
+    Answer.SESSION: _Words(
+        "s", "yes, for this session", _EDITS, "yes, and such changes in this session"
+    ),
+    Answer.ALWAYS: _Words("a", "yes, and keep the rule", "yes", "yes, and keep the rule"),
+    Answer.NO: _Words("n", "no", "no", "no: nothing has changed"),
+    Answer.TELL: _Words(
+        "f",
+        "no, and tell the model why",
+        "no, and tell the model what to change",
+        "no, and tell the model why",
+    ),
 }
 
 
@@ -192,12 +200,16 @@ class Entry(Struct, frozen=True):
 
 
 class Question(Struct, frozen=True):
-    """A title, the text that must be read to its end before a yes counts, and the answers."""
+    """A title, the text that must be read to its end before a yes counts, and the answers.
+
+    `details` are shown on request.
+    """
 
     title: str
     cause: str
     lines: tuple[Line, ...]
     entries: tuple[Entry, ...]
+    details: tuple[Line, ...] = ()
 
     @property
     def heading(self) -> str:
@@ -213,11 +225,15 @@ def approval_question(request: ApprovalRequest) -> Question:
     if request.is_plan:  # its answers choose the mode in which it is carried out
         title, lines = "Carry out this plan", text_lines(request.preview)
         entries = (Entry(e.answer, text=_WORDS[e.answer].of_plan) for e in entries)
+    elif request.is_effect:
+        title = "Keep these changes"
+        entries = (Entry(e.answer, e.rules, _WORDS[e.answer].of_effect) for e in entries)
     return Question(
         title=f"{title}{caller}?{sandbox}",
         cause=_short(request.cause),
         lines=tuple(lines),
         entries=tuple(entries),
+        details=tuple(text_lines(request.detail)) if request.detail else (),
     )
 
 
@@ -238,7 +254,8 @@ def _lines(request: ApprovalRequest) -> Iterator[Line]:
     """Warnings, the preview, and what the preview does not show."""
     rules = [rule.describe() for rule in (*request.session, *request.always)]
     url = str(request.call.arguments.get("url", ""))
-    for warning in warnings([request.preview, url, *_facts(request), *rules]):
+    texts = [request.preview, request.detail, url, *_facts(request), *rules]
+    for warning in warnings(texts):
         yield fact(warning, "warn")
     if request.preview:
         yield from text_lines(request.preview)

@@ -252,4 +252,5 @@ def approval_request(data: messages.JsonObject) -> ApprovalRequest:
         caller=str(data.get("asker", "")) or (f"the key {key}" if key else ""),
         sandbox=str(data.get("sandbox", "")),
         fields=tuple(map(str, data.get("fields", []))),
+        detail=str(data.get("detail", "")),
     )

@@ -69,7 +69,8 @@ def question_text(request: ApprovalRequest) -> str:
     lines = [question.title]
     if question.cause:
         lines.append(f"because of {question.cause}")
-    lines += ["".join(text for text, _style in line.fragments()) for line in question.lines]
+    all_lines = (*question.lines, *question.details)
+    lines += ["".join(text for text, _style in line.fragments()) for line in all_lines]
     for entry in question.entries:
         if entry.answer == "session":  # the user reads which further calls that allows
             lines += [f"session: {rule}" for rule in entry.rules]

@@ -42,6 +42,7 @@ class OpenQuestion:
             "call_id": question.call.id,
             "arguments": question.call.arguments,
             "preview": question.preview,
+            "detail": question.detail,
             "accesses": [access.to_json() for access in question.accesses],
             "cause": question.cause,
             "asker": question.caller,

@@ -55,7 +55,8 @@ class ApprovalRequest(Struct, frozen=True):
     model of the conversation. `sandbox` describes a refusal of the sandbox and the rights that an
     approval adds, or says that the call runs outside of it; else it is "". `fields` name values for
     the user to type, which go with an approval; a frontend that can't read them leaves them out.
-    `choices` are the texts that each field accepts, none for any text.
+    `choices` are the texts that each field accepts, none for any text. `detail` is the diff of an
+    effect, which nobody has to read.
     """
 
     call: ToolCall
@@ -68,6 +69,12 @@ class ApprovalRequest(Struct, frozen=True):
     sandbox: str = ""
     fields: tuple[str, ...] = ()
     choices: tuple[tuple[str, ...], ...] = ()
+    detail: str = ""
+
+    @property
+    def is_effect(self) -> bool:
+        """Whether it asks about what a command has changed."""
+        return any(access.kind is AccessKind.EFFECT for access in self.accesses)
 
     @property
     def is_plan(self) -> bool:
@@ -142,6 +149,29 @@ def propose(
             rules.append(rule)
     # a project's rule or a secret may ask all the same: then the answer promises too much
     return tuple(rules) if policy.would_allow(tool, accesses, rules) else ()
+
+
+_MAX_EFFECT_RULES = 6
+
+
+def propose_for_effect(
+    policy: PermissionPolicy, tool: str, changes: Sequence[Access], lifetime: Lifetime
+) -> tuple[Rule, ...]:
+    """The rules after which such an effect needs no approval; none if these are too many.
+
+    For one session, all writes in the working directory; else those in the same directories.
+    """
+    patterns: dict[str, None] = {}
+    for change in changes:
+        deed, _, name = change.target.partition(" ")
+        top, *below = Path(name).relative_to(policy.cwd).parts
+        pattern = f"{escape_glob(top)}/**" if below else escape_glob(top)
+        is_wide = lifetime is Lifetime.SESSION and deed == "write"
+        patterns[f"{deed} **" if is_wide else f"{deed} {pattern}"] = None
+    scope = str(policy.cwd)
+    rules = [Rule("effect", pattern, Decision.ALLOW, scope, lifetime) for pattern in patterns]
+    is_enough = len(rules) <= _MAX_EFFECT_RULES and policy.would_allow(tool, changes, rules)
+    return tuple(rules) if is_enough else ()
 
 
 def _for_access(tool: str, access: Access, cwd: Path, lifetime: Lifetime) -> Rule | None:

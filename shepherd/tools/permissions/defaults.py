@@ -44,6 +44,7 @@ _DEFAULTS = """
 ask read /**
 allow read {cwd}/**
 ask write /**
+ask effect any **
 ask shell *
 ask network *
 allow environment *
@@ -59,9 +60,19 @@ _SECRET_VARIABLES = (
 _OWN_SETTINGS = ".config/shepherd/**"
 
 
+_CACHES = """
+.pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* .eslintcache
+.stylelintcache *.tsbuildinfo .phpunit.result.cache .php-cs-fixer.cache
+"""
+"""Files that programs keep for their next run, and that hold no code."""
+BYTECODE = Rule("effect", "any {cwd}/**/__pycache__/**", Decision.ALLOW)
+"""It is code that runs later, so nobody may put it there unseen; but Python makes it again."""
+
+
 def default_rules() -> list[Rule]:
     """The rules that allow and ask, from the widest to the narrowest."""
     rules = [parse_rule(line) for line in _DEFAULTS.split("\n") if line]
+    rules += [Rule("effect", f"any {{cwd}}/**/{n}/**", Decision.ALLOW) for n in _CACHES.split()]
     return rules + [Rule("environment", name, Decision.ASK) for name in _SECRET_VARIABLES.split()]
 
 
@@ -74,6 +85,7 @@ def edits_rules() -> tuple[Rule, ...]:
     return (
         Rule(WRITE_FILE, "{cwd}/**", Decision.ALLOW),
         Rule(EDIT_FILE, "{cwd}/**", Decision.ALLOW),
+        Rule("effect", "write {cwd}/**", Decision.ALLOW),
         *(Rule("write", path, Decision.ASK) for path in STARTUP_PATHS),
     )
 

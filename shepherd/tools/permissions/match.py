@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from shepherd.tools.access import OPENS_SANDBOX, Access, AccessKind
+from shepherd.tools.access import OPENS_SANDBOX, Access, AccessKind, EffectAccess
 from shepherd.tools.paths import expand_braces, glob_regex, has_magic, has_open_braces
-from shepherd.tools.permissions.rules import Decision, Rule
+from shepherd.tools.permissions.rules import EFFECT_PATTERN, Decision, Rule
 
 
 def applies_to(rule: Rule, tool: str, kind: AccessKind, cwd: Path) -> bool:
@@ -43,6 +43,8 @@ def pattern_matches(rule: Rule, access: Access, cwd: Path) -> bool:
             return fnmatchcase(access.target.upper(), rule.pattern.upper())
         case AccessKind.TOOL | AccessKind.MCP | AccessKind.MEMORY | AccessKind.PROCESS:
             return fnmatchcase(access.target, rule.pattern)
+        case AccessKind.EFFECT:
+            return effect_matches(rule, access, cwd)
         case AccessKind.REPOSITORY | AccessKind.PLAN | AccessKind.HOOK | AccessKind.NONE:
             return True
 
@@ -87,6 +89,21 @@ def _below(base: str, pattern: str) -> str:
     if pattern == "**":
         return head + "(?:/.*)?"
     return f"{head}/(?:{glob_regex(pattern)})"
+
+
+def effect_matches(rule: Rule, access: Access, cwd: Path) -> bool:
+    """Whether `write src/**`, `delete untracked` or `any below 20 files` is about a change."""
+    if rule.pattern == "*":
+        return True
+    pattern, what = EFFECT_PATTERN.fullmatch(rule.pattern), access.target.partition(" ")
+    if pattern is None or pattern["deed"] not in ("any", what[0]):
+        return False
+    if pattern["path"] is not None:
+        named = structs.replace(rule, pattern=pattern["path"])
+        return path_regex(named, cwd).fullmatch(what[2]) is not None
+    if not isinstance(access, EffectAccess):
+        return False
+    return access.files < int(pattern["files"]) if pattern["files"] else access.untracked
 
 
 def host_matches(pattern: str, url: str) -> bool:

@@ -115,17 +115,18 @@ class PermissionPolicy:
         lasting = [rule for rule in self._own.rules if rule.lifetime is not Lifetime.SESSION]
         self._own = match.RuleLayer(lasting, self.cwd)
 
-    def contained(self) -> "PermissionPolicy":
+    def contained(self, *, in_layer: bool = False) -> "PermissionPolicy":
         """The same rules for a command that runs in the sandbox.
 
         In mode `auto` the defaults do not ask about it, because its effects stay in the sandbox.
-        In mode `plan` they don't either, because the sandbox is read-only.
+        In mode `plan` they don't either, because nothing of it is kept. With `in_layer` they don't
+        in any mode, because what it has changed is asked about.
         Rules of the user and of the project still ask and deny. They also apply to files that a
         command line only mentions.
         """
         policy = copy(self)
         is_auto = self.mode is ApproveMode.AUTO and self.has_sandbox
-        policy.is_contained = is_auto or self.mode is ApproveMode.PLAN
+        policy.is_contained = is_auto or in_layer or self.mode is ApproveMode.PLAN
         return policy
 
     def would_allow(self, tool: str, accesses: Sequence[Access], rules: Sequence[Rule]) -> bool:
@@ -146,6 +147,28 @@ class PermissionPolicy:
         if verdict.decision is Decision.DENY:
             return verdict
         return self._linked(tool, accesses, verdict)
+
+    def decide_effect(
+        self, tool: str, changes: Sequence[Access], *, is_approved: bool
+    ) -> tuple[Verdict, list[Access]]:
+        """The strictest verdict on what a command has changed, and the changes that it is about.
+
+        What a line did that was approved is only decided on by rules of the user and the project.
+        """
+        strictest, about = Verdict(Decision.ALLOW), list[Access]()
+        for change in changes:
+            verdict = self.decide_one(tool, change)
+            if is_approved and not self._is_explicit(verdict.rule):
+                continue
+            if verdict.decision.strictness > strictest.decision.strictness:
+                strictest, about = verdict, []
+            if verdict.decision is strictest.decision:
+                about.append(change)
+        return strictest, about
+
+    def is_bytecode(self, change: Access) -> bool:
+        """Whether a change is about Python's bytecode, which is not kept without approval."""
+        return match.pattern_matches(defaults.BYTECODE, change, self.cwd)
 
     def decide_one(self, tool: str, access: Access) -> Verdict:
         """The verdict on one access, the mode included."""

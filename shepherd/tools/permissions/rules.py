@@ -42,10 +42,10 @@ class Lifetime(StrEnum):
 class Rule(Struct, frozen=True):
     """One rule.
 
-    `tool` is a tool's name or glob, or a kind of access (read, write, shell, shell_network,
-    unsandboxed, network, environment, mcp, tool). The kind of access decides how `pattern` is
-    read: as a path glob, a command, a host or a name. `scope` is the directory in and below which
-    the rule holds; "" means everywhere.
+    `tool` is a tool's name or glob, or a kind of access (read, write, effect, shell,
+    shell_network, unsandboxed, network, environment, mcp, tool). The kind of access decides how
+    `pattern` is read: as a path glob, a change, a command, a host or a name. `scope` is the
+    directory in and below which the rule holds; "" means everywhere.
     """
 
     tool: str
@@ -79,7 +79,23 @@ def parse_rule(text: str) -> Rule:
             "as in 'allow shell git status *' or 'deny read secrets/**'"
         )
     decision, tool, pattern = match.groups()
+    check_pattern(tool, pattern)
     return Rule(tool, pattern, Decision(decision))
+
+
+EFFECT_PATTERN = re.compile(
+    r"(?P<deed>write|delete|any) (?:(?P<untracked>untracked)|below (?P<files>\d{1,9}) files?"
+    r"|(?P<path>\S(?:.*\S)?))"
+)
+
+
+def check_pattern(tool: str, pattern: str) -> None:
+    """Raise ConfigError for a pattern that could never match."""
+    if tool == "effect" and pattern != "*" and EFFECT_PATTERN.fullmatch(pattern) is None:
+        raise ConfigError(
+            f"not a pattern of changes: {pattern!r}; write `write PATHS`, `delete PATHS` or "
+            "`any PATHS`, with `untracked` or `below 20 files` in place of PATHS"
+        )
 
 
 _HEADER = '# Rules that were answered with "always". The last match wins; delete what you regret.\n'

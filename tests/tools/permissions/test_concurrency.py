@@ -9,7 +9,6 @@ import pytest
 from shepherd.config.section import ApproveMode, SandboxMode
 from shepherd.messages import ToolCall
 from shepherd.tools.access import Access, AccessKind
-from shepherd.tools.confinement import NO_RIGHTS, Shielding
 from shepherd.tools.permissions import match
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
 from shepherd.tools.permissions.policy import PermissionPolicy
@@ -17,6 +16,7 @@ from shepherd.tools.permissions.rules import Decision, Lifetime, Rule, parse_rul
 from shepherd.tools.registry import default_registry
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.sandbox.sandbox import Sandbox
+from shepherd.tools.shielding import NO_RIGHTS, Shielding
 from shepherd.tools.tool import ToolContext
 
 SHELL = Access(AccessKind.SHELL, "make test")

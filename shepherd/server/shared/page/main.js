@@ -196,6 +196,7 @@ function ask(question) {
   node.append(element("h3", { id: title }, "Allow ", element("code", { text: question.tool }), ...revealed(asker), "?"));
   for (const text of [question.sandbox, question.cause && `Cause: ${question.cause}`]) if (text) node.append(element("p", { class: "note" }, ...revealed(text)));
   if (question.preview) node.append(shownInFull(question.preview));
+  if (question.detail) node.append(shownInFull(question.detail));
   const all = element("details", {}, element("summary", { text: "Arguments and accesses" }));
   all.open = !question.preview;
   all.append(shownInFull(JSON.stringify(question.arguments, null, 2)));
