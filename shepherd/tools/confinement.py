@@ -76,8 +76,8 @@ class Plan(Struct, frozen=True):
 
     `policy` are the rules that decided on it. `is_contained` means that the call runs without
     approval because the box contains it. With `asks_effect`, what it has changed needs approval;
-    with `drops_effect`, none of it is kept. It changes a layer that is made in `layers`, or the
-    files themselves if that is None.
+    with `drops_effect`, none of it is kept. It changes a layer that is made in `layers`. It
+    `is_direct` if it changes the files themselves although other commands have layers.
     """
 
     verdict: Verdict
@@ -88,6 +88,7 @@ class Plan(Struct, frozen=True):
     asks_effect: bool = False
     drops_effect: bool = False
     layers: Path | None = None
+    is_direct: bool = False
 
     @property
     def is_approved(self) -> bool:
@@ -100,7 +101,7 @@ class Plan(Struct, frozen=True):
         if self.rights.outside:
             return OUTSIDE
         parts = [WITH_NETWORK] if self.rights.network else []
-        parts += [WITHOUT_LAYER] if self.box is not None and self.layers is None else []
+        parts += [WITHOUT_LAYER] if self.is_direct else []
         return " ".join(parts)
 
     def opening(self, refusal: Refusal, outside_policy: PermissionPolicy) -> "Opening":
@@ -179,7 +180,9 @@ class Confiner:
             await self._without_box(command.on_event)
             return plan
         layers = await self._layer_place(box, command)
-        plan = replace(plan, rights=self._rights_by_rule(command), box=box, layers=layers)
+        is_direct = bool(self._sandbox.layers) and layers is None
+        rights = self._rights_by_rule(command)
+        plan = replace(plan, rights=rights, box=box, layers=layers, is_direct=is_direct)
         if held_verdict is not None and not plan.rights.outside:
             rights = replace(plan.rights, environments=True)
             boxed = replace(plan, verdict=held_verdict, rights=rights, is_contained=True)

@@ -236,9 +236,9 @@ OUTPUT_TYPES = {
     "stats": "tokens, seconds, speeds and context after each generation; `cost` in US dollars if "
     "the price is known; `provider` if a tool asked another model",
     "system": f"`topic` ({_TOPICS}) and `content`, which is JSON for `plan`; with a call its `id`",
-    "approval": "a question: `id`, `tool`, `call_id`, `arguments`, `preview`, `detail` (the diff of "
-    "what a command changed), `accesses`, `cause`, `asker`, `sandbox`, the rules that `session` and "
-    "`always` would add, and `fields` to fill in",
+    "approval": "a question: `id`, `tool`, `call_id`, `arguments`, `preview`, `detail` (the diff "
+    "of what a command changed), `accesses`, `cause`, `asker`, `sandbox`, the rules that `session` "
+    "and `always` would add, and `fields` to fill in",
     "command_result": "`command`, and its output as `content`",
     "error": "`error` (kind) and `message`; also `line` and `input` for a line that is not valid",
     "end_turn": "`reason` (`stop`, `length`, `error`, `cancelled`), `session` (id), and `denied`: "
