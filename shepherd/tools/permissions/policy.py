@@ -377,7 +377,7 @@ _READING_PROGRAMS = frozenset(_PROGRAM_NAMES.split())
 def plan_decision(tool: str, access: Access, *, contained: bool) -> Decision:
     """The loosest decision on an access in plan mode; kinds that are not listed are denied.
 
-    `contained` means that the call runs in a read-only sandbox without network.
+    `contained` means that the call runs in a sandbox that keeps no change, without network.
     """
     match access.kind:
         case kind if kind in _CHANGES_NOTHING:
@@ -385,8 +385,8 @@ def plan_decision(tool: str, access: Access, *, contained: bool) -> Decision:
         case AccessKind.SHELL:
             reads = contained or is_reading_command(access)
             return Decision.ALLOW if reads else Decision.DENY
-        case AccessKind.WRITE if contained and access.claim is Claim.MENTION:
-            return Decision.ALLOW  # the sandbox refuses it
+        case AccessKind.WRITE if contained:
+            return Decision.ALLOW  # the sandbox refuses it, or nothing of it is kept
         case AccessKind.NETWORK if TRAITS.get(tool, Traits()).connects_in_plan:
             return Decision.ALLOW
         case AccessKind.TOOL | AccessKind.MCP:
