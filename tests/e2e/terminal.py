@@ -109,7 +109,7 @@ class Terminal:
 
     def _newest_question(self) -> str:
         """What stands above the newest question: another one may follow an answer at once."""
-        return self.text().rpartition("Allow ")[0]
+        return "".join(re.split("(Allow |Keep these changes)", self.text())[:-1])
 
     def _took_enter(self, question: str) -> bool:
         shown = self.visible()
@@ -132,7 +132,7 @@ class Terminal:
         """Read until the screen or what scrolled off it shows `pattern`; returns all of it."""
         return self._wait(lambda: re.search(pattern, self.text()) is not None, pattern, timeout)
 
-    def wait_asked(self, pattern: str = r"Allow \w+") -> str:
+    def wait_asked(self, pattern: str = r"Allow \w+|Keep these changes") -> str:
         """Read until a question is shown, and the program takes keys for its answer.
 
         Keys that came before it was drawn belong to the prompt. The program looks for them a moment

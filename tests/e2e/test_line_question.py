@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.e2e.conftest import Start
 from tests.e2e.terminal import CTRL_D, Terminal
 
-WORDS = r"\[once/session/always/no/tell\]"
+WORDS = r"\[once/session/always/no/tell/diff\] "
 
 
 def _script(command: str) -> str:
@@ -29,9 +29,9 @@ def test_only_a_full_word_approves(start: Start, work: Path) -> None:
         terminal.wait_for(rf"(?s)(Nothing was approved.*){{{count}}}{WORDS}")
         _line(terminal, text)
     shown = terminal.wait_for(rf"(?s)(Nothing was approved.*){{{len(prose)}}}{WORDS}")
-    assert "Allow execute_command?  (ask shell *)\n  │ touch made\n" in shown
-    assert "The answers are the words once, session, always, no, tell" in shown
-    assert re.search(r"session  = yes, for this session\n +allow shell touch ", shown)
+    assert "Keep these changes?  (ask effect any **)\n  │ touch made\n" in shown
+    assert "The answers are the words once, session, always, no, tell, diff" in shown
+    assert re.search(r"session  = yes, and .*\n +allow effect write \*\* ", shown)
     assert not (work / "made").exists()
     _line(terminal, "once")
     terminal.wait_for("It is done")
