@@ -14,9 +14,9 @@ from shepherd.tools.access import Access, AccessKind, EffectAccess
 from shepherd.tools.confinement import Confiner, Plan
 from shepherd.tools.consent import CallStep, Consent, PreparedCall
 from shepherd.tools.layer import describe
-from shepherd.tools.layer.change import Change, Deed, Effect, Sort
+from shepherd.tools.layer.change import Change, Deed, Sort
 from shepherd.tools.layer.commit import commit
-from shepherd.tools.layer.effect import read_effect
+from shepherd.tools.layer.effect import Effect, read_effect
 from shepherd.tools.layer.layer import Layer
 from shepherd.tools.layer.merge import keep_bases, reconcile
 from shepherd.tools.paths import reason
