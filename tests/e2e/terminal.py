@@ -27,7 +27,7 @@ TIMEOUT = 90.0
 QUIET = 0.6
 """Seconds in which no key is pressed around a yes."""
 _TAKEN = r"In a moment|Too soon|Enter shows|tell the model:"
-_MENU = r"(?m)^. \d no +no$|^\[?once.* tell"
+_MENU = r"(?m)^. \d no +no\b|^\[?once.* tell"
 _BEGIN_UPDATE, _END_UPDATE = b"\x1b[?2026h", b"\x1b[?2026l"
 
 

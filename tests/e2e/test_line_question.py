@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.e2e.conftest import Start
 from tests.e2e.terminal import CTRL_D, Terminal
 
-WORDS = r"\[once/session/always/no/tell/diff\] "
+WORDS = r"\[once/session/always/no/tell/diff\]"
 
 
 def _script(command: str) -> str:
