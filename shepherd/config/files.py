@@ -42,11 +42,14 @@ class Attributes(Struct, frozen=True):
     owner: tuple[int, int] | None = None
 
 
-def replace_at(directory: int, name: str, data: bytes, attributes: Attributes) -> None:
+def replace_at(
+    directory: int, name: str, data: bytes, attributes: Attributes, *, durable: bool = True
+) -> None:
     """Make `data` the content of the file `name` in the directory with this descriptor.
 
     A reader sees the old content or the new one. If the system supports it, the new file has no
-    name until it is complete, so a killed process leaves nothing behind. Raises OSError.
+    name until it is complete, so a killed process leaves nothing behind. If it is not `durable`,
+    a crash of the system may leave an empty file until `os.sync`. Raises OSError.
     """
     # a file that gets a mode later is private until then
     created_mode = 0o666 if attributes.mode is None else 0o600
@@ -57,7 +60,8 @@ def replace_at(directory: int, name: str, data: bytes, attributes: Attributes) -
             file.write(data)
             file.flush()
             _set_attributes(file.fileno(), attributes)
-            os.fsync(file.fileno())  # else a crash could leave an empty file under the name
+            if durable:
+                os.fsync(file.fileno())
             if not temporary:  # `os.replace` needs a name
                 temporary = _temporary_name(name)
                 source = str(_OPEN_FILES / str(file.fileno()))

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from hashlib import sha256
+from itertools import groupby
 from pathlib import Path
 
 from shepherd.config.files import Attributes, replace_at
@@ -18,8 +19,8 @@ from shepherd.tools.permissions.content import is_key
 from shepherd.undo.store import ABSENT, FileState, Kind, UndoStore
 
 SECRET = "it may hold a secret"
-BATCH_FILES = 100
-"""Files whose contents are written to the store at a time."""
+BATCH_BYTES = 8 << 20
+"""Contents of about this size are written to the store at a time."""
 
 
 class KeptFiles:
@@ -38,6 +39,7 @@ class KeptFiles:
         self._bytes_left = math.inf  # for further contents, in one call of `states`
         self._captured: dict[str, bytes] = {}
         """Contents by their digests that are not in the store yet."""
+        self._captured_bytes = 0
 
     def states(
         self, paths: Iterable[str], seconds: float = math.inf, total_bytes: float = math.inf
@@ -51,34 +53,39 @@ class KeptFiles:
         deadline = time.monotonic() + seconds
         states: dict[str, FileState] = {}
         among = dict.fromkeys(paths)
-        for path in among:
-            if time.monotonic() > deadline:
-                break
-            states[path] = self._capture(Path(path), among)
-            if len(self._captured) >= BATCH_FILES:  # all at once could fill the memory
-                self._flush()
+        for parent, names in groupby(among, os.path.dirname):
+            siblings = list(names)
+            try:
+                directory = opening.open_parent(Path(siblings[0]))
+            except OSError as error:
+                states |= dict.fromkeys(siblings, _state_below(Path(parent), error, among))
+                continue
+            with opening.closing_descriptor(directory):
+                for path in siblings:
+                    if time.monotonic() > deadline:
+                        break
+                    states[path] = self._capture(directory, Path(path))
+                    if self._captured_bytes > BATCH_BYTES:  # all at once could fill the memory
+                        self._flush()
         self._flush()
         return states
 
-    def restore(self, path: str, state: FileState) -> str:
+    def restore(self, path: str, state: FileState, *, durable: bool = True) -> str:
         """Give the path this state; returns the reason if it can't have it, otherwise "".
 
-        A file is replaced as a whole, so a killed program leaves the old or the new one. A
-        directory with further entries is not removed.
+        A file is replaced as a whole, so a killed program leaves the old or the new one; see
+        `replace_at` for `durable`. A directory with further entries is not removed.
         """
-        data = self.content(state) or b""  # what is no file has none
+        data = self.content(state)
+        why_not = _obstacle(state, data)
         try:
-            return self.obstacle(state) or _restore(Path(path), state, data)
+            return why_not or _restore(Path(path), state, data or b"", durable=durable)
         except OSError as error:
             return reason(error)
 
     def obstacle(self, state: FileState) -> str:
         """The reason why the store can't give this state back; "" if it can."""
-        if state.kind is Kind.UNKEPT:
-            return state.why or "it was not kept"
-        if state.kind is Kind.FILE and self.content(state) is None:
-            return "it is not kept any more"
-        return ""
+        return _obstacle(state, self.content(state))
 
     def content(self, state: FileState) -> bytes | None:
         """The bytes of a file's state; those of a link are its target."""
@@ -90,32 +97,19 @@ class KeptFiles:
         """Write the captured contents to the store in one transaction."""
         self._store.put(self.session, self._captured)
         self._captured.clear()
+        self._captured_bytes = 0
 
-    def _capture(self, path: Path, among: Container[str]) -> FileState:
-        """The state of the resolved `path`, whose last part may be a link.
-
-        Nothing is below a link that is `among` the paths of the same change.
-        """
+    def _capture(self, directory: int, path: Path) -> FileState:
+        """The state of a path in its open directory, so that no link can lead elsewhere."""
         try:
-            directory = opening.open_parent(path)
-        except (FileNotFoundError, NotADirectoryError):
+            return self._capture_at(directory, path)
+        except FileNotFoundError:
             return ABSENT
         except OSError as error:
-            links = (str(parent) for parent in reversed(path.parents) if parent.is_symlink())
-            if error.errno == errno.ELOOP and next(links, "") in among:
-                return ABSENT
-            # the same detail means the same state: such a path never counts as changed
-            return FileState(Kind.UNKEPT, detail="parent", why=reason(error))
-        with opening.closing_descriptor(directory):
-            try:
-                return self._capture_at(directory, path)
-            except FileNotFoundError:
-                return ABSENT
-            except OSError as error:
-                return FileState(Kind.UNKEPT, detail="unreadable", why=reason(error))
+            return FileState(Kind.UNKEPT, detail="unreadable", why=reason(error))
 
     def _capture_at(self, directory: int, path: Path) -> FileState:
-        """The state of a path in its open directory, so that no link can lead elsewhere."""
+        """As `_capture`; raises OSError."""
         # the root, which is its own parent, has no name
         status = os.stat(path.name or ".", dir_fd=directory, follow_symlinks=False)
         owner = (status.st_uid, status.st_gid)
@@ -144,8 +138,27 @@ class KeptFiles:
             return unkept(status, SECRET)
         digest = sha256(data).hexdigest()
         self._captured[digest] = data
+        self._captured_bytes += len(data)
         self._bytes_left -= len(data)
         return FileState(Kind.FILE, mode, digest, owner=owner)
+
+
+def _obstacle(state: FileState, data: bytes | None) -> str:
+    """The reason why a state can't be given back; `data` is what the store has of it."""
+    if state.kind is Kind.UNKEPT:
+        return state.why or "it was not kept"
+    return "it is not kept any more" if state.kind is Kind.FILE and data is None else ""
+
+
+def _state_below(parent: Path, error: OSError, among: Container[str]) -> FileState:
+    """The state of what is in a directory that can't be opened."""
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return ABSENT
+    links = (str(path) for path in (*reversed(parent.parents), parent) if path.is_symlink())
+    if error.errno == errno.ELOOP and next(links, "") in among:
+        return ABSENT  # nothing is below a link that belongs to the same change
+    # the same detail means the same state: such a path never counts as changed
+    return FileState(Kind.UNKEPT, detail="parent", why=reason(error))
 
 
 def unkept(status: os.stat_result, why: str) -> FileState:
@@ -170,7 +183,7 @@ def restore_order(targets: Sequence[tuple[str, FileState]]) -> list[tuple[str, F
     return sorted(removals, key=depth, reverse=True) + sorted(others, key=depth)
 
 
-def _restore(path: Path, state: FileState, data: bytes) -> str:
+def _restore(path: Path, state: FileState, data: bytes, *, durable: bool) -> str:
     """Give `path` this state; returns the reason if it can't have it. Raises OSError."""
     if state.kind is Kind.ABSENT:
         try:
@@ -180,10 +193,10 @@ def _restore(path: Path, state: FileState, data: bytes) -> str:
     else:
         directory = opening.open_directory(path.parent, create=True)
     with opening.closing_descriptor(directory), opening.changing_names(directory):
-        return _restore_at(directory, path.name, state, data)
+        return _restore_at(directory, path.name, state, data, durable=durable)
 
 
-def _restore_at(directory: int, name: str, state: FileState, data: bytes) -> str:
+def _restore_at(directory: int, name: str, state: FileState, data: bytes, *, durable: bool) -> str:
     """Give a name in an open directory this state; returns the reason if it can't have it."""
     try:
         present_mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
@@ -201,7 +214,8 @@ def _restore_at(directory: int, name: str, state: FileState, data: bytes) -> str
         present_mode = None
     match state.kind:
         case Kind.FILE:
-            replace_at(directory, name, data, Attributes(state.mode, state.owner))
+            attributes = Attributes(state.mode, state.owner)
+            replace_at(directory, name, data, attributes, durable=durable)
         case Kind.LINK:
             _replace_by_link(directory, name, state.detail)
             _change_owner(directory, name, state.owner)

@@ -1,6 +1,7 @@
 """The changes of one session in order, and the ways back and forth between them."""
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, field, structs
 
@@ -8,6 +9,8 @@ from shepherd.undo.files import KeptFiles, restore_order
 from shepherd.undo.store import ABSENT, Change, ChangeKind, Entry, FileState, Kind, UndoStore
 
 MAX_LISTED = 20
+MANY_PATHS = 100
+"""More are written to the disk all at once, which takes a third of the time."""
 
 
 class MoveResult(Struct):
@@ -151,50 +154,63 @@ class ChangeLog:
         entries = tuple(entry for entry in later if entry.before != entry.after)
         return [Step(ChangeKind.MOVE, "the way to another message", entries)] if entries else []
 
-    def conflicts(self, steps: Sequence[Step]) -> list[Conflict]:
-        """The paths that the steps would overwrite although something else has changed them."""
-        states = self.files.states(entry.path for step in steps for entry in step.entries)
+    def states(self, steps: Sequence[Step]) -> dict[str, FileState]:
+        """The present states of the paths of the steps."""
+        return self.files.states(entry.path for step in steps for entry in step.entries)
+
+    def conflicts(self, steps: Sequence[Step], states: Mapping[str, FileState]) -> list[Conflict]:
+        """The paths that the steps would overwrite although something else has changed them.
+
+        `states` are the present ones.
+        """
+        states = dict(states)
         conflicts: dict[str, Conflict] = {}
         for step in steps:
             for entry in step.entries:
                 current, target = states[entry.path], entry.before
+                why = _loss(current, entry)
                 # a state that can't be restored overwrites nothing; `make` reports it
-                why = "" if self.files.obstacle(target) else _loss(current, entry)
-                if why and entry.path not in conflicts:
+                if why and entry.path not in conflicts and not self.files.obstacle(target):
                     conflicts[entry.path] = Conflict(entry.path, why, current, target)
                 if target.kind is not Kind.UNKEPT:
                     states[entry.path] = target  # the next step finds this one's result
         return list(conflicts.values())
 
-    def make(self, steps: Sequence[Step], at: int) -> MoveResult:
+    def make(self, steps: Sequence[Step], states: dict[str, FileState], at: int) -> MoveResult:
         """Make the steps, one change each; a path that fails is reported and left.
 
-        A step of which no path could be changed is the last one.
+        `states` are the present ones; afterwards, they are the new ones. A step of which no path
+        could be changed is the last one.
         """
         moved = MoveResult()
         for step in steps:
-            if not self._make_step(step, at, moved):
+            if not self._make_step(step, states, at, moved):
                 break
         return moved
 
-    def _make_step(self, step: Step, at: int, moved: MoveResult) -> bool:
+    def _make_step(
+        self, step: Step, states: dict[str, FileState], at: int, moved: MoveResult
+    ) -> bool:
         """Make one step, and add its paths to `moved`; False if none of them could be changed."""
-        states = self.files.states(entry.path for entry in step.entries)
         entries = {e.path: self._entry(e.path, states[e.path], e.before) for e in step.entries}
         change = self.begin(at, step.kind, step.label, entries.values())
         made: list[Entry] = []
+        few = len(entries) <= MANY_PATHS
         for path, target in restore_order([(e.path, e.before) for e in step.entries]):
             current = states[path]
-            why_not = "" if current == target else self.files.restore(path, target)
+            why_not = "" if current == target else self.files.restore(path, target, durable=few)
             if why_not:
                 # a directory that holds other files stays, which is no failure
                 if current.kind is not Kind.DIRECTORY or target != ABSENT:
                     moved.failed.append((path, why_not))
                 continue
+            states[path] = target
             made.append(entries[path])
             if current == target or Kind.DIRECTORY in (current.kind, target.kind):
                 continue  # the user hears of files only
             (moved.removed if target == ABSENT else moved.restored).append(path)
+        if not few and any(entry.after.kind is Kind.FILE for entry in made):
+            os.sync()
         if not made and step.entries:
             self.drop(change)
             return False

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -156,7 +156,8 @@ class Recorder:
     def check_move(self, position: int) -> None:
         """Raise the UndoError of `move_to`, if any, and change nothing."""
         self._settle()
-        self._check(self._log.steps_to(position))
+        steps = self._log.steps_to(position)
+        self._check(steps, self._log.states(steps))
 
     def changed_files(self, position: int) -> list[str]:
         """The names of the files that changed since message `position` was added."""
@@ -193,9 +194,10 @@ class Recorder:
 
     def _make(self, steps: list[log.Step], at: int, *, force: bool) -> log.MoveResult:
         """Make the steps, unless they would lose something; the result has names for the user."""
+        states = self._log.states(steps)
         if not force:
-            self._check(steps)
-        moved = self._log.make(steps, at)
+            self._check(steps, states)
+        moved = self._log.make(steps, states, at)
         moved.restored = [self._name(path) for path in dict.fromkeys(moved.restored)]
         moved.removed = [self._name(path) for path in dict.fromkeys(moved.removed)]
         moved.failed = [(self._name(path), why) for path, why in moved.failed]
@@ -204,9 +206,9 @@ class Recorder:
             raise UndoError(f"Nothing was changed: {path}: {why}.")
         return moved
 
-    def _check(self, steps: list[log.Step]) -> None:
+    def _check(self, steps: list[log.Step], states: Mapping[str, FileState]) -> None:
         """Raise UndoError, with what would be lost, if something else has changed a file."""
-        conflicts = self._log.conflicts(steps)
+        conflicts = self._log.conflicts(steps, states)
         if not conflicts:
             return
         diffs = [self._diff(c.path, c.current, c.target) for c in conflicts]

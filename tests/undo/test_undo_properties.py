@@ -128,9 +128,9 @@ class MortalFiles(KeptFiles):
         super().__init__(*arguments)
         self._kill = kill
 
-    def restore(self, path: str, state: FileState) -> str:
+    def restore(self, path: str, state: FileState, *, durable: bool = True) -> str:
         self._kill.step()
-        return super().restore(path, state)
+        return super().restore(path, state, durable=durable)
 
 
 class MortalStore(UndoStore):
