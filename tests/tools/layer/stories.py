@@ -1,5 +1,6 @@
 """What commands have done in layers, made again and again to be committed in forks."""
 
+import errno
 import os
 import random
 import shutil
@@ -86,6 +87,21 @@ def other_file_system() -> Generator[Path]:
         yield base
     finally:
         shutil.rmtree(base, ignore_errors=True)
+
+
+@contextmanager
+def without_exchange() -> Generator[None]:
+    """As on a file system that can only rename."""
+
+    def refuse(*_arguments: object) -> int:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    call = native.call
+    native.call = refuse
+    try:
+        yield
+    finally:
+        native.call = call
 
 
 def in_fork(work: Callable[[], object]) -> int:

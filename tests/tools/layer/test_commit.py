@@ -1,17 +1,35 @@
 """A commit that is killed, disturbed or out of space has done everything or nothing."""
 
+import os
 import random
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import nullcontext
+from functools import partial
 from itertools import count
 from pathlib import Path
 from signal import SIGKILL
+from time import sleep
 
 import pytest
 
+from shepherd.errors import ConflictError
 from shepherd.tools.layer.commit import commit, recover
+from shepherd.tools.layer.effect import read_effect
+from shepherd.tools.layer.layer import Layer
+from shepherd.tools.layer.merge import reconcile
+from shepherd.tools.sandbox.view.private import remove_tree
 from tests.examples import few
-from tests.tools.layer.stories import Story, at_step, die, in_fork, other_file_system, tell
+from tests.tools.layer.stories import (
+    Story,
+    at_step,
+    die,
+    fork,
+    in_fork,
+    other_file_system,
+    tell,
+    wait_for,
+    without_exchange,
+)
 from tests.undo.project import view
 
 
@@ -33,11 +51,21 @@ def commit_until(story: Story, place: Path, root: Path, step: int) -> int:
     return in_fork(work)
 
 
-@pytest.mark.parametrize("seed", range(few(40, 2)))
+@pytest.mark.parametrize("exchange", [True, False])
+@pytest.mark.parametrize("seed", [13, *range(few(40, 0))])  # 13: a link replaces a directory
 def test_a_commit_that_is_killed_at_any_step_is_whole_or_nothing(
-    tmp_path: Path, place: Path, seed: int
+    tmp_path: Path, place: Path, seed: int, *, exchange: bool
 ) -> None:
     story = tell(tmp_path, seed)
+    with nullcontext() if exchange else without_exchange():
+        outcomes = kill_at_each_step(tmp_path, place, story)
+    # once it is decided that everything is done, it is
+    assert outcomes == sorted(outcomes)
+    assert set(outcomes) == {False, True}
+
+
+def kill_at_each_step(tmp_path: Path, place: Path, story: Story) -> list[bool]:
+    """Whether the recovery after each step has finished the commit."""
     outcomes: list[bool] = []
     for step in count(1):
         root = tmp_path / str(step)
@@ -53,12 +81,10 @@ def test_a_commit_that_is_killed_at_any_step_is_whole_or_nothing(
         outcomes.append(after == story.after)
         if code == 0:
             break
-    # once it is decided that everything is done, it is
-    assert outcomes == sorted(outcomes)
-    assert set(outcomes) == {False, True}
+    return outcomes
 
 
-@pytest.mark.parametrize("seed", range(few(40, 3)))
+@pytest.mark.parametrize("seed", range(few(40, 2)))
 def test_a_recovery_that_is_killed_leaves_the_rest_to_the_next(
     tmp_path: Path, place: Path, seed: int
 ) -> None:
@@ -79,3 +105,150 @@ def test_a_recovery_that_is_killed_leaves_the_rest_to_the_next(
 
         assert view(root) in (story.before, story.after)
         assert not [*place.glob("layer-*")]
+
+
+class Neighbour:
+    """Something else that writes to a file at a step of a commit."""
+
+    TEXT = "the neighbour's\n"
+
+    def __init__(self, chance: random.Random, story: Story, notes: Path) -> None:
+        links = {path for path, (mode, _) in (story.before | story.after).items() if not mode}
+        paths = [
+            p for p in story.before | story.after if not links & {p, *map(str, Path(p).parents)}
+        ]
+        self.path = chance.choice(sorted(paths))
+        self._write = chance.choice((self._append, self._replace))
+        self._notes = notes
+
+    def act(self, root: Path) -> None:
+        """Write to the file, and note whether that worked."""
+        try:
+            self._write(root / self.path)
+            self._notes.write_text("written")
+        except OSError:  # a directory is there, or the one above it is not
+            self._notes.write_text("refused")
+
+    @property
+    def deed(self) -> str:
+        """What became of it."""
+        return self._notes.read_text() if self._notes.exists() else "nothing"
+
+    def _append(self, path: Path) -> None:
+        with path.open("a") as file:
+            file.write(self.TEXT)
+
+    def _replace(self, path: Path) -> None:
+        new = path.with_name("new")
+        new.write_text(self.TEXT)
+        try:
+            new.replace(path)
+        except OSError:
+            new.unlink()
+            raise
+
+
+@pytest.mark.parametrize("seed", range(few(60, 2)))
+def test_what_something_else_writes_during_a_commit_stays(
+    tmp_path: Path, place: Path, seed: int
+) -> None:
+    chance = random.Random(seed)
+    story = tell(tmp_path, seed)
+    for step in count(1):
+        root = tmp_path / str(step)
+        story.copy(root)
+        neighbour = Neighbour(chance, story, tmp_path / f"notes{step}")
+
+        def work(step: int = step, root: Path = root, act: Callable[[Path], None] = neighbour.act):
+            layer, changes = story.layer(place, root)
+            at_step(step, lambda: act(root))
+            try:
+                commit(layer, changes)
+            except ConflictError:
+                die()
+
+        code = in_fork(work)
+        assert code in (0, -SIGKILL)
+
+        after = view(root)
+        expected = dict(story.before if code else story.after)
+        if neighbour.deed == "written":
+            _mode, content = after.pop(neighbour.path)
+            assert content.endswith(neighbour.TEXT.encode())
+            expected.pop(neighbour.path, None)
+            for above in map(str, Path(neighbour.path).parents):  # it stays for what was written
+                after.pop(above, None)
+                expected.pop(above, None)
+        assert after == expected, (step, neighbour.path)
+        if neighbour.deed == "nothing":
+            break
+        remove_tree(root)
+    recover(place)
+
+
+def test_another_session_that_starts_meanwhile_does_not_disturb(
+    tmp_path: Path, place: Path
+) -> None:
+    story = tell(tmp_path, 0)
+    for step in range(1, 40, 4):
+        root = tmp_path / str(step)
+        story.copy(root)
+
+        def work(step: int = step, root: Path = root) -> None:
+            layer, changes = story.layer(place, root)
+            at_step(step, lambda: sleep(0.02))
+            commit(layer, changes)
+            layer.drop()
+
+        process = fork(work)
+        recover(place)
+        sleep(0.01)
+        recover(place)
+
+        assert wait_for(process) == 0
+        assert view(root) == story.after
+
+
+@pytest.mark.parametrize("seed", range(few(50, 3)))
+def test_of_commits_at_once_no_change_is_lost(tmp_path: Path, place: Path, seed: int) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    names = ("one", "two", "three")
+    for name in names:
+        (root / name).write_text("".join(f"line {n}\n" for n in range(60)))
+    before, chance = view(root), random.Random(seed)
+    chosen = [chance.sample(names, chance.randint(1, 3)) for _ in range(4)]
+    reader, writer = os.pipe()
+
+    def work(number: int) -> None:
+        layer = Layer(place, root)
+        for name in chosen[number]:
+            text = (root / name).read_text()
+            (layer.upper / name).write_text(text.replace(f"line {number * 15}\n", "changed\n"))
+        (layer.upper / f"new{number}").touch()
+        os.close(writer)
+        os.read(reader, 1)  # all of them begin at once
+        try:
+            changes, _merged = reconcile(layer, read_effect(layer).changes)
+            commit(layer, changes)
+        except ConflictError:
+            die()
+        finally:
+            layer.drop()
+
+    processes = [fork(partial(work, number)) for number in range(4)]
+    while len([*place.glob("layer-*/upper/new*")]) < 4:
+        sleep(0.005)
+    os.close(writer)
+    codes = [wait_for(process) for process in processes]
+    os.close(reader)
+
+    assert 0 in codes
+    expected = {name: before[name][1] for name in names}
+    for number, code in enumerate(codes):
+        assert code in (0, -SIGKILL)
+        assert (root / f"new{number}").exists() == (code == 0)
+        for name in chosen[number] if code == 0 else ():
+            line = f"line {number * 15}\n".encode()
+            expected[name] = expected[name].replace(line, b"changed\n")
+    assert {name: (root / name).read_bytes() for name in names} == expected
