@@ -69,6 +69,7 @@ class ApproveMode(StrEnum):
     ASK = "ask"
     EDITS = "edits"
     PLAN = "plan"
+    REVIEW = "review"
     AUTO = "auto"
     ALL = "all"
     NONE = "none"

@@ -43,6 +43,7 @@ STRICTNESS: Mapping[str, tuple[str, ...]] = {
         ApproveMode.AUTO,
         ApproveMode.EDITS,
         ApproveMode.ASK,
+        ApproveMode.REVIEW,
         ApproveMode.NONE,
     ),
     "tools.sandbox": (SandboxMode.OFF, SandboxMode.AUTO, SandboxMode.REQUIRED),

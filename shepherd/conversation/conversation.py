@@ -94,8 +94,19 @@ class Conversation:
                 *([undo.preface] if undo else []),
                 self.own_commands.preface,
             ],
-            [hooks.turn_end] if hooks else [],
+            [self._review, *([hooks.turn_end] if hooks else [])],
         )
+
+    async def _review(self, _answer: str, _continued: int) -> str:
+        """Let the user decide on what a turn in the mode `review` has changed.
+
+        Returns the text with which the model goes on, if the user wants that.
+        """
+        reviewed = await self._workspace.tool_runner(self.config, self.approver).review()
+        if reviewed.text:
+            self.notices.tell(reviewed.text)
+            self.additions.note(f"[{reviewed.text}]")
+        return reviewed.feedback
 
     @property
     def session(self) -> Session:

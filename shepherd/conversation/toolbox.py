@@ -26,6 +26,7 @@ from shepherd.session import Session
 from shepherd.tools import consent, deferred, plan
 from shepherd.tools.access import READ_FILE, Access, AccessKind
 from shepherd.tools.function import add_extensions
+from shepherd.tools.layer.shared import SharedLayer
 from shepherd.tools.memory import memory_tools
 from shepherd.tools.permissions.approval import Approver, DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
@@ -57,10 +58,12 @@ class Workspace(Struct, frozen=True):
     undo: UndoKeeper | None = None
     hooks: Hooks | None = None
     background: BackgroundCommands = field(default_factory=BackgroundCommands)
+    review: SharedLayer = field(default_factory=SharedLayer)
 
     async def aclose(self) -> None:
         """End the background commands and the MCP servers."""
         await self.background.aclose()
+        await self.review.drop()
         if self.servers is not None:
             await self.servers.aclose()
 
@@ -83,6 +86,7 @@ class Workspace(Struct, frozen=True):
             structs.replace(
                 tool_context(config, self.paths, self.cwd, self.sandbox),
                 background=self.background,
+                review=self.review,
             ),
             (*self.steps, *steps),
             self.undo,

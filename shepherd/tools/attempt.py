@@ -1,61 +1,37 @@
 """One run of a call, whose changes are kept: committed from its layer, and recorded for /undo."""
 
 import asyncio
-from collections.abc import Container, Sequence
 from functools import partial
-from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from msgspec.structs import replace
 
 from shepherd.errors import ConflictError, ToolError
-from shepherd.tools.access import Access, AccessKind, EffectAccess
-from shepherd.tools.confinement import Confiner, Plan
-from shepherd.tools.consent import CallStep, Consent, PreparedCall
-from shepherd.tools.layer import describe
-from shepherd.tools.layer.change import Change, Deed, Sort
-from shepherd.tools.layer.commit import commit
-from shepherd.tools.layer.effect import Effect, read_effect
+from shepherd.tasks import in_thread_to_end
+from shepherd.tools.access import Access
 from shepherd.tools.layer.layer import Layer
-from shepherd.tools.layer.merge import keep_bases, reconcile
-from shepherd.tools.paths import reason
 from shepherd.tools.permissions.approval import harmless_error
-from shepherd.tools.permissions.policy import PermissionPolicy
-from shepherd.tools.program import git_paths
-from shepherd.tools.text import one_line, pluralize, valid_text
+from shepherd.tools.settlement import Settlement, listed
 from shepherd.tools.tool import AnyTool, Authorize, ToolContext, ToolResult
-
-_MAX_NAMED = 5
-_MAX_LISTED = 200
-_MAX_DIFF = 256 << 10
 
 
 class Attempt:
-    """A context in which the call runs once; without `keep`, the changes in its layer are dropped.
+    """A context in which the call runs once; without `keep`, the changes in `layer` are dropped.
 
     Its task may be cancelled at any time.
     """
 
-    def __init__(
-        self,
-        prepared: PreparedCall,
-        plan: Plan,
-        confiner: Confiner,
-        consent: Consent,
-        undo: CallStep | None,
-    ) -> None:
-        self._prepared = prepared
-        self._plan = plan
-        self._confiner = confiner
-        self._consent = consent
-        self._undo = undo
-        confinement = prepared.context.confinement
-        self._layer = None if confinement is None else confinement.layer
+    def __init__(self, settlement: Settlement, layer: Layer | None) -> None:
+        self._settlement = settlement
+        self._prepared = settlement.prepared
+        self._undo = settlement.undo
+        self._layer = layer
 
-    async def __aenter__(self) -> None:
+    async def __aenter__(self) -> Self:
         if self._layer is None and self._undo is not None:
             await self._undo.before(self._prepared)
+        return self
 
     async def run(self) -> ToolResult:
         """Run the call; an error becomes the result."""
@@ -71,9 +47,14 @@ class Attempt:
         layer, self._layer = self._layer, None
         if layer is not None:
             try:
-                notes = await self._commit(layer)
+                notes = await self._settlement.commit(layer)
+            except ConflictError as error:
+                why = f"something else changed {listed(error.paths)} at the same time"
+                notes = [f"[no change was kept: {why}. Look at it, then run the command again]"]
+            except ToolError as error:
+                notes = [f"[its changes were not kept: {error}]"]
             finally:
-                await asyncio.to_thread(layer.drop)
+                await in_thread_to_end(layer.drop)
             return replace(result, content="\n".join([result.content, *notes]))
         if self._undo is None:
             return result
@@ -86,119 +67,7 @@ class Attempt:
         _traceback: TracebackType | None,
     ) -> None:
         if self._layer is not None:
-            await asyncio.to_thread(self._layer.drop)
-
-    async def _commit(self, layer: Layer) -> list[str]:
-        """Commit what may be committed; returns notes for the model about the rest."""
-        effect = await asyncio.to_thread(read_effect, layer)
-        if self._plan.drops_effect:
-            return [] if effect.is_empty else ["[plan mode: its changes were not kept]"]
-        notes = [f"[{one_line(path)}: {why}]" for path, why in effect.left_out]
-        held = await asyncio.to_thread(self._confiner.held_back, self._plan, layer, effect.changes)
-        usual = [change for change in effect.changes if not _is_below(change.path, held)]
-        try:
-            kept = await self._approved(layer, usual)
-        except ToolError as error:
-            return [f"[its changes were not kept: {error}]"]
-        if held:  # the answer may take long
-            paths = [change.path for change in effect.changes]
-            await asyncio.to_thread(keep_bases, layer.base, layer.root, paths)
-        refused = [path for path in held if not await self._is_approved(layer.root / path)]
-        if refused:
-            notes.append(f"[not kept, as they need approval: {_listed(refused)}]")
-        held = [path for path in held if path not in refused]
-        changes = [c for c in effect.changes if c.path in kept or _is_below(c.path, held)]
-        try:
-            changes, merged = await asyncio.to_thread(reconcile, layer, changes)
-            if changes:
-                notes += await self._commit_all(layer, changes)
-        except ConflictError as error:
-            text = _listed(error.paths)
-            why = f"something else changed {text} at the same time"
-            return [f"[no change was kept: {why}. Look at it, then run the command again]"]
-        if merged:
-            notes.append(f"[merged with what something else changed there: {_listed(merged)}]")
-        return notes
-
-    async def _approved(self, layer: Layer, changes: Sequence[Change]) -> set[str]:
-        """The paths whose changes the rules or the user approve; raises ToolError if not."""
-        policy = self._plan.policy
-        accesses = await asyncio.to_thread(_accesses, layer.root, changes, policy)
-        described = partial(_described, layer, changes)
-        left_out = await self._consent.keep(self._prepared, self._plan, accesses, described)
-        pairs = zip(changes, accesses, strict=True)
-        return {change.path for change, access in pairs if access not in left_out}
-
-    async def _is_approved(self, path: Path) -> bool:
-        """Whether the rules or the user let the call write a file that programs run unasked."""
-        purpose = f"{self._prepared.label}\nmade {path}, which may run programs or hold secrets"
-        try:
-            await self._prepared.context.authorize(Access(AccessKind.WRITE, str(path)), purpose)
-        except ToolError:
-            return False
-        return True
-
-    async def _commit_all(self, layer: Layer, changes: Sequence[Change]) -> list[str]:
-        """Commit, with the states before in the store of /undo; returns a note about a failure."""
-        # an undo of parts of a repository would break it
-        made = {change.path for change in changes if change.deed is Deed.MADE}
-        kept = [change.path for change in changes if not _is_of_old_repository(change.path, made)]
-        accesses = [Access(AccessKind.WRITE, str(layer.root / path)) for path in kept]
-        written = replace(self._prepared, accesses=tuple(accesses))
-        if self._undo is not None and kept:
-            await self._undo.before(written)
-        try:
-            await asyncio.to_thread(commit, layer, changes)
-        except OSError as error:
-            return [f"[no change was kept: {reason(error)}]"]
-        finally:
-            if self._undo is not None and kept:
-                await self._undo.after(written, ToolResult(""))
-        return []
-
-
-def _accesses(
-    root: Path, changes: Sequence[Change], policy: PermissionPolicy
-) -> list[EffectAccess]:
-    """The changes as the rules see them."""
-    # git is only started if a rule needs to know its files
-    patterns = (rule.pattern for rule in policy.rules() if rule.tool == "effect")
-    needs_git = any("untracked" in pattern for pattern in patterns)
-    tracked = frozenset(git_paths(root, ["ls-files", "-z"])) if needs_git else None
-    files = sum(change.sort is not Sort.DIRECTORY for change in changes)
-    accesses: list[EffectAccess] = []
-    for change in changes:
-        deed = "delete" if change.deed is Deed.DELETED else "write"
-        untracked = tracked is not None and change.path not in tracked
-        target = f"{deed} {root / change.path}"
-        access = EffectAccess(AccessKind.EFFECT, target, files=files, untracked=untracked)
-        accesses.append(access)
-    return accesses
-
-
-def _described(layer: Layer, changes: Sequence[Change]) -> tuple[str, str]:
-    """What the user reads about an effect, and its diff."""
-    # the answer may take long, and what changes meanwhile can be merged
-    keep_bases(layer.base, layer.root, [change.path for change in changes])
-    effect = Effect(tuple(changes))
-    lines = [f"{describe.summary(effect)}:", *describe.listing(effect, _MAX_LISTED)]
-    return "\n".join(lines), describe.diff(effect, layer, _MAX_DIFF)
-
-
-def _is_below(path: str, tops: Sequence[str]) -> bool:
-    return any(path == top or path.startswith(f"{top}/") for top in tops)
-
-
-def _is_of_old_repository(path: str, made: Container[str]) -> bool:
-    """Whether a path belongs to git in a repository that was there before."""
-    parts = path.split("/")
-    return ".git" in parts and "/".join(parts[: parts.index(".git") + 1]) not in made
-
-
-def _listed(paths: Sequence[str]) -> str:
-    names = [one_line(valid_text(path)) for path in paths[:_MAX_NAMED]]
-    more = len(paths) - len(names)
-    return ", ".join(names) + (f" and {pluralize(more, 'other file')}" if more else "")
+            await in_thread_to_end(self._layer.drop)
 
 
 def failure(error: ToolError) -> ToolResult:

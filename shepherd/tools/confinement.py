@@ -27,6 +27,7 @@ OUTSIDE = "It runs outside the sandbox."
 WITH_NETWORK = "It runs in the sandbox with network."
 WITHOUT_LAYER = "It changes files as it runs."
 WITHOUT_A_LAYER = "without a layer, so that it changes files as it runs"
+NO_REVIEW = "No layer works here (`shepherd doctor` tells why), so `review` asks as `ask` does."
 TOO_LARGE = (
     "The working directory holds too many files to find every secret in it, so commands ask as "
     "without a sandbox."
@@ -151,7 +152,11 @@ class Confiner:
         self._has_tried_layers = False
 
     async def prepare(self, on_event: events.EventCallback) -> None:
-        """Enable the mode `auto` if a box works here; otherwise report once why it does not."""
+        """Enable the modes `auto` and `review` if they work here; else report once why not."""
+        if self._policy.mode is ApproveMode.REVIEW:
+            self._policy.has_layer = await self.layer_place() is not None
+            if not self._policy.has_layer:
+                self._notify(on_event, NO_REVIEW)
         if self._policy.mode is not ApproveMode.AUTO:
             return
         problem = await self._sandbox.problem_of_auto()
@@ -196,15 +201,17 @@ class Confiner:
         git = is_git_line(accesses)
         return replace(plan, rights=replace(plan.rights, git=git, environments=True, files=files))
 
-    async def confinement(self, plan: Plan, place: Path) -> Confinement | None:
-        """Where the call runs; None if there is no box around it."""
+    async def confinement(
+        self, plan: Plan, place: Path, shared: Layer | None = None
+    ) -> Confinement | None:
+        """Where the call runs, in a `shared` layer if there is one; None without a box."""
         if plan.box is None or plan.rights.outside:
             return None
         profile, _ = await asyncio.to_thread(self._shielding.profile, place, plan.rights)
         hidden = self._secret_variables(os.environ) if plan.is_contained else frozenset[str]()
         layer = None
         if plan.layers is not None and not plan.rights.through:
-            layer = await asyncio.to_thread(Layer, plan.layers, profile.root)
+            layer = shared or await asyncio.to_thread(Layer, plan.layers, profile.root)
             profile = replace(profile, layer=layer.base)
             if plan.drops_effect:  # only the layer can be changed
                 profile = replace(profile, read_only=False, writable=())
@@ -213,6 +220,11 @@ class Confiner:
     def held_back(self, plan: Plan, layer: Layer, changes: Iterable[Change]) -> list[str]:
         """The paths of an effect that need an approval of their own, such as new start-up files."""
         return self._shielding.held_back(plan.rights, layer.upper, changes)
+
+    async def layer_place(self) -> Path | None:
+        """Where layers over the working directory can be made; None if none works there."""
+        box = (await self._sandbox.find()).box
+        return None if box is None else await asyncio.to_thread(self._tried_layers, box)
 
     async def _layer_place(self, box: Box, command: Command) -> Path | None:
         """Where a layer for the command can be made; None if it works without one.

@@ -16,6 +16,7 @@ from shepherd.json_text import is_finite
 from shepherd.messages import ToolCall
 from shepherd.tools import confinement, deferred
 from shepherd.tools.access import Access, AccessKind
+from shepherd.tools.layer.layer import Layer
 from shepherd.tools.permissions import content, rules
 from shepherd.tools.permissions.approval import (
     HELD_BACK,
@@ -40,18 +41,18 @@ _MAX_CHANGES = 100
 
 
 class PreparedCall(Struct, frozen=True):
-    """A call with checked arguments and its accesses."""
+    """A call with checked arguments and its accesses.
+
+    It starts programs in the directory `place`. `layer` is the one that it works in with others.
+    """
 
     call: ToolCall
     tool: AnyTool
     arguments: Any
     context: ToolContext
     accesses: tuple[Access, ...]
-
-    @property
-    def place(self) -> Path:
-        """The directory in which the call starts programs."""
-        return self.tool.start_directory(self.arguments, self.context)
+    place: Path
+    layer: Layer | None = None
 
     @property
     def label(self) -> str:
@@ -196,7 +197,7 @@ class Consent(Struct, frozen=True):
         self._report(verdict)
         if verdict.decision is rules.Decision.ASK:
             text, diff = await asyncio.to_thread(describe)
-            preview = f"{await self._preview(prepared)}\n\n{text}"
+            preview = f"{await self._preview(prepared)}\n\n{text}".lstrip("\n")
             request = structs.replace(
                 self._request(tuple(about[:_MAX_CHANGES]), verdict, preview),
                 detail=valid_text(diff),

@@ -3,8 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, nullcontext
 from copy import copy
 from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -14,13 +16,17 @@ from shepherd.tools.attempt import Attempt, failure
 from shepherd.tools.confinement import Confiner, Plan, refusal_note
 from shepherd.tools.consent import CallStep, Consent, PreparedCall, parse_arguments
 from shepherd.tools.deferred import unknown_tool
+from shepherd.tools.paths import REAL_FILES
 from shepherd.tools.permissions.approval import Approver, CallObserver, harmless_error
-from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.permissions.policy import PermissionPolicy, Verdict
+from shepherd.tools.permissions.rules import Decision
 from shepherd.tools.registry import ToolRegistry
+from shepherd.tools.review import LastAnswer, ReviewChanges, Reviewed, settle
 from shepherd.tools.sandbox.refusal import Refused
 from shepherd.tools.sandbox.sandbox import Sandbox
+from shepherd.tools.settlement import Settlement
 from shepherd.tools.text import cap_text, valid_text
-from shepherd.tools.tool import CallRunner, ToolContext, ToolResult
+from shepherd.tools.tool import AnyTool, CallRunner, ToolContext, ToolResult
 
 _log = logging.getLogger(__name__)
 
@@ -107,6 +113,19 @@ class ToolRunner:
             on_event(events.Notice(self.policy.mode.value, events.Topic.MODE))
         return await asyncio.to_thread(self._presentable, result, limit)
 
+    async def review(self) -> Reviewed:
+        """Ask about all that the calls have changed in the layer of the mode `review`."""
+        review = self.context.review
+        if review is None or review.layer is None:
+            return Reviewed("")
+        answer = LastAnswer(self.approver)
+        call, tool = messages.ToolCall("review", ReviewChanges.name, {}), ReviewChanges()
+        consent = Consent(call, self.policy, self._confiner, answer, self.observer, self.caller)
+        prepared = await self._prepare(call, tool, tool.arguments(), self.context, consent)
+        plan = Plan(Verdict(Decision.ALLOW), self.policy, asks_effect=True)
+        settlement = Settlement(prepared, plan, self._confiner, consent, self.undo)
+        return await settle(review, settlement, answer)
+
     async def _run_approved(
         self, call: messages.ToolCall, context: ToolContext, consent: Consent
     ) -> ToolResult:
@@ -116,6 +135,33 @@ class ToolRunner:
             raise errors.ToolError(unknown_tool(call.name, self.registry.names))
         arguments = parse_arguments(tool, call)
         await self._confiner.prepare(context.on_event)
+        # tools that call models run the calls of these; extensions know nothing of layers
+        knows_layers = not (tool.calls_models or tool.is_extension)
+        review = context.review if knows_layers and self.policy.reviews else None
+        async with AsyncExitStack() as seen:
+            if review is not None:
+                layer = await review.open(await self._confiner.layer_place(), self.policy.cwd)
+                view = await seen.enter_async_context(review.views.of(layer))
+                context = replace(context, view=view)
+            prepared = await self._prepare(call, tool, arguments, context, consent)
+            plan = await consent.obtain(prepared)
+            if review is not None and (plan.layers or not tool.starts_programs):
+                prepared = replace(prepared, layer=review.layer)
+            if tool.starts_programs:  # they mount the layer themselves
+                await seen.aclose()
+                prepared = replace(prepared, context=replace(prepared.context, view=REAL_FILES))
+            result = await self._run_with_steps(prepared, plan, consent)
+        return replace(result, content=result.content + "".join(consent.notes))
+
+    async def _prepare(
+        self,
+        call: messages.ToolCall,
+        tool: AnyTool,
+        arguments: Any,
+        context: ToolContext,
+        consent: Consent,
+    ) -> PreparedCall:
+        """The call with its accesses; raises ToolError."""
         context = replace(context, denies=partial(self.policy.denies, tool.name))
         accesses = await asyncio.to_thread(tool.accesses, arguments, context)
         context = replace(
@@ -124,10 +170,8 @@ class ToolRunner:
             authorize=partial(consent.authorize, tool),
             ask_user=consent.ask_user,
         )
-        prepared = PreparedCall(call, tool, arguments, context, tuple(accesses))
-        plan = await consent.obtain(prepared)
-        result = await self._run_with_steps(prepared, plan, consent)
-        return replace(result, content=result.content + "".join(consent.notes))
+        place = await asyncio.to_thread(tool.start_directory, arguments, context)
+        return PreparedCall(call, tool, arguments, context, tuple(accesses), place)
 
     async def _run_with_steps(
         self, prepared: PreparedCall, plan: Plan, consent: Consent
@@ -148,24 +192,31 @@ class ToolRunner:
         self, prepared: PreparedCall, plan: Plan, consent: Consent
     ) -> ToolResult:
         """Run the call; after a refusal of the sandbox, ask whether to run it with more rights."""
+        shared = prepared.layer
         place = prepared.place if plan.box else prepared.context.cwd
+        # a call in a shared layer changes no file yet, so there is nothing to keep for /undo
+        undo = self.undo if shared is None else None
         notes = ""
         while True:  # as planned, without a layer, with network, outside of the sandbox
-            confinement = await self._confiner.confinement(plan, place)
-            context = replace(prepared.context, confinement=confinement)
-            running = replace(prepared, context=context)
-            attempt = Attempt(running, plan, self._confiner, consent, self.undo)
-            async with attempt:
-                result = await attempt.run()
+            confinement = await self._confiner.confinement(plan, place, shared)
+            running = replace(prepared, context=replace(prepared.context, confinement=confinement))
+            settlement = Settlement(running, plan, self._confiner, consent, undo)
+            layer = confinement.layer if confinement and shared is None else None
+            mounts = shared is not None and prepared.tool.starts_programs
+            async with Attempt(settlement, layer) as attempt:
+                async with shared.mounted if shared and mounts else nullcontext():
+                    result = await attempt.run()
                 if result.refusal is None:
                     result = await attempt.keep(result)
                     return replace(result, content=result.content + notes)
                 # it has no more rights without a layer, but then its effect can't be asked about
-                if result.refusal.kind is Refused.LAYER and plan.is_approved:
+                if result.refusal.kind is Refused.LAYER and plan.is_approved and not shared:
                     plan = replace(plan, rights=replace(plan.rights, through=True))
                     notes += f"\n[{result.refusal.text}: it was run again without a layer]"
                     continue
                 try:
+                    if shared is not None and result.refusal.kind is not Refused.NETWORK:
+                        raise errors.ToolError("the changes of this turn stay in their layer")
                     plan, answer = await consent.opened(prepared, plan, result.refusal)
                 except errors.ToolError as error:  # no: the first result stands
                     note = refusal_note(result.refusal, str(error))

@@ -18,6 +18,7 @@ from shepherd.tools.access import Access
 from shepherd.tools.paths import REAL_FILES, View, resolve_path
 
 if TYPE_CHECKING:
+    from shepherd.tools.layer.shared import SharedLayer
     from shepherd.tools.sandbox.refusal import Refusal
     from shepherd.tools.sandbox.sandbox import Confinement, Sandbox
     from shepherd.tools.shell.background import BackgroundCommands
@@ -143,6 +144,7 @@ class ToolContext(Struct, frozen=True):
     sandbox: "Sandbox | None" = None
     confinement: "Confinement | None" = None
     background: "BackgroundCommands | None" = None
+    review: "SharedLayer | None" = None
     view: View = REAL_FILES
 
     def __repr__(self) -> str:

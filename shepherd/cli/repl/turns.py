@@ -142,7 +142,13 @@ def _outcome(answer: Answer, request: ApprovalRequest, feedback: str) -> str:
     return "; ".join(reveal(rule.describe()) for rule in rules) or "allowed once"
 
 
-_CYCLE = (ApproveMode.ASK, ApproveMode.EDITS, ApproveMode.PLAN, ApproveMode.AUTO)
+_CYCLE = (
+    ApproveMode.ASK,
+    ApproveMode.EDITS,
+    ApproveMode.REVIEW,
+    ApproveMode.PLAN,
+    ApproveMode.AUTO,
+)
 _NEXT: dict[ApproveMode, ApproveMode] = dict(pairwise(_CYCLE))
 
 

@@ -27,6 +27,7 @@ NO_SERVERS = "There are no MCP servers; `shepherd mcp add NAME -- PROGRAM` adds 
 MODE_TEXT = {
     ApproveMode.ASK: "A call that no rule allows needs your approval.",
     ApproveMode.EDITS: "Changes to files in the working directory run without asking.",
+    ApproveMode.REVIEW: "Nothing is asked; at the end of a turn you see all that it has changed.",
     ApproveMode.PLAN: "Nothing is changed; it ends with a plan that you accept.",
     ApproveMode.AUTO: "Changes to files in the working directory and commands in the sandbox run "
     "without asking.",

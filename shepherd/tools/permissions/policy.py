@@ -68,6 +68,7 @@ class PermissionPolicy:
         self._mode_before_plan = ApproveMode.ASK
         # whether commands can run in a tested sandbox, and whether one that does is asked about
         self.has_sandbox = False
+        self.has_layer = False  # whether a layer works here, for the mode `review`
         self.is_contained = False
         self._store = store
         self._repositories = RepositoryGuard(self.cwd)
@@ -75,6 +76,7 @@ class PermissionPolicy:
         # the rules by trust; `_by_rule` and `_secret_rule` say how they weigh
         self._defaults = match.RuleLayer(defaults.default_rules(), self.cwd)
         self._edits = match.RuleLayer(_edits(self.cwd), self.cwd)
+        self._edits_in_layer = match.RuleLayer(defaults.edits_rules()[:2], self.cwd)
         self._own = match.RuleLayer([*_own_output(spill_dir), *user, *stored], self.cwd)
         self._protected = match.RuleLayer(defaults.protected_rules(), self.cwd)
         self._project = match.RuleLayer(project, self.cwd)
@@ -186,6 +188,11 @@ class PermissionPolicy:
     def denies(self, tool: str, access: Access) -> bool:
         """Whether a rule denies the access, regardless of approvals."""
         return self._ruled(tool, access, self._own).decision is Decision.DENY
+
+    @property
+    def reviews(self) -> bool:
+        """Whether calls work in one layer, and all changes are asked about at the turn's end."""
+        return self.mode is ApproveMode.REVIEW and self.has_layer
 
     @property
     def _allows_edits(self) -> bool:
@@ -336,6 +343,8 @@ class PermissionPolicy:
     def _built_in(self, tool: str, access: Access) -> Rule | None:
         """The last matching rule of Shepherd's own; those of the mode weigh more than defaults."""
         edits = self._edits.last(tool, access) if self._allows_edits else None
+        if self.reviews and access.kind is AccessKind.WRITE:  # the question comes at the end
+            edits = self._edits_in_layer.last(tool, access)
         return edits or self._defaults.last(tool, access)
 
 

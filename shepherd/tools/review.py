@@ -1,0 +1,71 @@
+"""The end of a turn in the mode `review`: one question about all that its calls have changed."""
+
+from msgspec import Struct
+
+from shepherd.errors import ConflictError, ToolError
+from shepherd.tools.access import Access
+from shepherd.tools.layer.shared import SharedLayer
+from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Approver
+from shepherd.tools.settlement import Settlement, listed
+from shepherd.tools.tool import Arguments, Tool, ToolContext, ToolResult
+
+GOES_ON = "The user has read the changes of this turn, which are not kept yet, and says: {feedback}"
+DROPPED = "The user did not want the changes of this turn: all of them were dropped."
+KEPT = "The changes of this turn were kept."
+
+
+class ReviewChanges(Tool[Arguments]):
+    """Stands for the calls of a turn where one call is needed; no model is offered it."""
+
+    name = "review_changes"
+    description = "Review the changes of the turn."
+    arguments = Arguments
+
+    def accesses(self, arguments: Arguments, context: ToolContext) -> list[Access]:
+        return []
+
+    async def run(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+        return ToolResult("")
+
+
+class Reviewed(Struct, frozen=True):
+    """What came out: `text` is for the user, and the model goes on with `feedback` if there is."""
+
+    text: str
+    feedback: str = ""
+
+
+class LastAnswer(Struct):
+    """An approver that notes the last answer of another one."""
+
+    approver: Approver
+    feedback: str = ""
+
+    async def ask(self, request: ApprovalRequest) -> Approval:
+        """The answer of the other approver."""
+        approval = await self.approver.ask(request)
+        self.feedback = approval.feedback
+        return approval
+
+
+async def settle(review: SharedLayer, settlement: Settlement, answer: LastAnswer) -> Reviewed:
+    """Commit or drop what the turn has changed; it stays if the user wants the model to go on.
+
+    It also stays if something else has changed the same files, or if the task is cancelled.
+    """
+    layer = review.layer
+    if layer is None:
+        return Reviewed("")
+    try:
+        async with layer.mounted:
+            notes = await settlement.commit(layer)
+    except ConflictError as error:
+        problem = f"something else changed {listed(error.paths)} at the same time"
+        return Reviewed(f"The changes wait, as {problem}.", GOES_ON.format(feedback=problem))
+    except ToolError:
+        if answer.feedback:
+            return Reviewed("", GOES_ON.format(feedback=answer.feedback))
+        await review.drop()
+        return Reviewed(DROPPED)
+    await review.drop()
+    return Reviewed("\n".join([KEPT, *notes]))
