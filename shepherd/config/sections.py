@@ -248,8 +248,8 @@ class PermissionsSection(Section):
 
     approve: ApproveMode = Field(default=ApproveMode.ASK, strict=False)
     """Calls that need approval: `ask` asks, `edits` approves changes to files in the working
-    directory, `auto` also commands in the sandbox, `all` approves everything, `none` refuses.
-    `plan` changes nothing."""
+    directory, `review` asks once at the end of a turn, `auto` also approves commands in the
+    sandbox, `all` approves everything, `none` refuses. `plan` changes nothing."""
 
     rules: list[PermissionRule] = []
     """Rules after the built-in ones; the last match wins. A project's rules count only if they are

@@ -312,7 +312,8 @@ def test_a_key_turns_the_mode_and_auto_runs_commands_in_the_sandbox(
     script = 'call: execute_command {"command": "echo x > new; cat new"}\n---\ntext: It is done.\n'
     terminal = start(script, columns=100, rows=30)
     terminal.wait_for(READY)
-    for mode in ("edits", "plan", "auto", "ask", "edits", "plan", "auto"):
+    cycle = ("edits", "review", "plan", "auto")
+    for mode in (*cycle, "ask", *cycle):
         terminal.send(SHIFT_TAB)
         terminal.wait_for(rf"approve: {mode}\b")
     terminal.say("run it")

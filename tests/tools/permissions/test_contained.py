@@ -38,6 +38,7 @@ def decide(policy: PermissionPolicy, *accesses: Access) -> str:
 ANSWERS = {
     # mode: outside of a box, in a box that was not tested, in one that works
     ApproveMode.ASK: ("ask", "ask", "ask"),
+    ApproveMode.REVIEW: ("ask", "ask", "ask"),
     ApproveMode.EDITS: ("ask", "ask", "ask"),
     ApproveMode.PLAN: ("deny", "allow", "allow"),
     ApproveMode.AUTO: ("ask", "ask", "allow"),

@@ -65,10 +65,12 @@ def test_defaults_in_every_mode(
     kind: AccessKind, target: str, ask: str, edits: str, all_: str, none: str
 ) -> None:
     decisions = [decide(policy(mode), kind, target, "write_file") for mode in ApproveMode]
-    auto_without_a_sandbox = ask
+    review_without_a_layer = auto_without_a_sandbox = ask
     reads = kind in (READ, ENVIRONMENT) or target == "ls"
     in_plan = ask if reads else "deny"
-    assert decisions == [ask, edits, in_plan, auto_without_a_sandbox, all_, none]
+    assert decisions == [
+        *(ask, edits, in_plan, review_without_a_layer, auto_without_a_sandbox, all_, none)
+    ]
 
 
 def test_edits_allows_neither_deleting_nor_redirections() -> None:

@@ -29,7 +29,7 @@ _KEYS = (
     Row("Tab", "complete a /command or an @file; a file's content goes along with the message"),
     Row("!command", "run your own command; !!command without the model's knowledge"),
     Row("Up, Ctrl+R", "earlier messages"),
-    Row("Shift+Tab", "what runs without asking: ask, edits, plan, auto"),
+    Row("Shift+Tab", "what runs without asking: ask, edits, review, plan, auto"),
     Row("Ctrl+O", "the last result or change whole"),
     Row("Ctrl+D", "leave"),
 )
