@@ -14,7 +14,7 @@ from bench.sandbox.running import run
 from bench.table import markdown
 from shepherd.tools.program import Program
 from shepherd.tools.sandbox.boxes.box import Box
-from shepherd.tools.sandbox.profile import RUNS_PROGRAMS, Profile
+from shepherd.tools.sandbox.profile import Profile
 
 _COMMANDS = Path(__file__).with_name("everyday.txt")
 _SERVER = """
@@ -131,8 +131,8 @@ def _profile(root: Path, line: str) -> Profile:
     """The profile of the shell tool: git may write the repository, but not its hooks."""
     git, hidden = root / ".git", (root / ".env",)
     if line.startswith("git "):
-        kept = tuple(git / name for name in RUNS_PROGRAMS)
-        return Profile(root, root, Path.home(), kept, hidden, writable=(git,))
+        home = Path.home()
+        return Profile(root, root, home, (), hidden, writable=(git,), repositories=(git,))
     return Profile(root, root, Path.home(), (git, root / ".shepherd.toml"), hidden)
 
 
