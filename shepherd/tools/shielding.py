@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from shepherd.tools.sandbox.view.tree import TreeScanner
 MAX_GRANTED = 32
 """Files outside the working directory that an approved command line may name and reach."""
 
-_ENVIRONMENTS = (".venv", "venv")
+_ENVIRONMENTS = (".venv", "venv", "node_modules")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/proc", "/sys", "/dev")
 
 
@@ -28,9 +29,9 @@ class Rights(Struct, frozen=True):
     """Additional rights of one call in the sandbox.
 
     `git` makes the repository writable, except for hooks and settings that run programs.
-    `environments` makes Python's virtual environments writable. `files` are approved accesses.
-    With `read_only` the call can't write anywhere, except to its private directories. With
-    `through` it changes files as it goes, without a layer.
+    `environments` makes virtual environments and installed packages writable. `files` are approved
+    accesses. With `read_only` the call can't write anywhere, except to its private directories.
+    With `through` it changes files as it goes, without a layer.
     """
 
     network: bool = False
@@ -61,6 +62,26 @@ class Shielding:
 
         It is incomplete if the working directory is too large to find all secrets in it.
         """
+        hidden, protected, is_complete = self._shielded(rights)
+        root = self._policy.cwd
+        git = git_directories(root) if rights.git else ()
+        profile = Profile(
+            root=root,
+            cwd=cwd,
+            home=self._home,
+            protected=tuple(sorted(protected)),
+            hidden=tuple(sorted(hidden)),
+            readable=(self._spill_dir, *self._sandbox.readable, *_granted(rights, root, _READS)),
+            writable=(*self._sandbox.writable, *git, *_granted(rights, root, _WRITES)),
+            network=rights.network,
+            read_only=rights.read_only,
+            repositories=git,
+            find_shielded=partial(self._all_shielded, rights) if rights.through else None,
+        )
+        return profile, is_complete
+
+    def _shielded(self, rights: Rights) -> tuple[set[Path], set[Path], bool]:
+        """The hidden and the protected paths, and whether these are all."""
         files, scanner = self._current_rules()
         root = self._policy.cwd
         # files that the rules name by patterns are looked for, those with a full path are known
@@ -76,20 +97,12 @@ class Shielding:
         if rights.environments:
             protected = {path for path in protected if path.name not in _ENVIRONMENTS}
         git = git_directories(root) if rights.git else ()
-        protected = {path for path in protected if path not in git}
-        profile = Profile(
-            root=root,
-            cwd=cwd,
-            home=self._home,
-            protected=tuple(sorted(protected)),
-            hidden=tuple(sorted(hidden)),
-            readable=(self._spill_dir, *self._sandbox.readable, *_granted(rights, root, _READS)),
-            writable=(*self._sandbox.writable, *git, *_granted(rights, root, _WRITES)),
-            network=rights.network,
-            read_only=rights.read_only,
-            repositories=git,
-        )
-        return profile, shielded.complete
+        return hidden, protected.difference(git), shielded.complete
+
+    def _all_shielded(self, rights: Rights) -> set[Path]:
+        """The hidden and protected paths in the working directory."""
+        hidden, protected, _is_complete = self._shielded(rights)
+        return {path for path in hidden | protected if path.is_relative_to(self._policy.cwd)}
 
     def held_back(self, rights: Rights, upper: Path, changes: Iterable[Change]) -> list[str]:
         """The changed paths that a call with these rights may not make without a question.

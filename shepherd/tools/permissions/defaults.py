@@ -7,33 +7,41 @@ from shepherd.tools.access import EDIT_FILE, WRITE_FILE
 from shepherd.tools.permissions.rules import Decision, Rule, parse_rule
 
 _REPOSITORIES = """
-.git/** .gitmodules .gitattributes .gitconfig .hg/** .hgrc .svn/** .bzr/** .jj/** .husky/**
-.githooks/** .pre-commit-config.yaml {,.}lefthook*.{yml,yaml,toml,json} .overcommit.yml
-.simple-git-hooks.*
+.git/** .gitmodules .gitattributes .gitconfig .hg/** .hgrc .svn/** .bzr/** .jj/** .sl/** .repo/**
+_darcs/** .husky/** .huskyrc* .git{,-}hooks/** .cargo-husky/** .pre-commit-config.yaml prek.toml
+{,.}lefthook*.{yml,yaml,toml,json} .overcommit.yml .simple-git-hooks.* captainhook.json
+{,.}grumphp.yml* .trunk/** .rusty-hook.toml hk.pkl
 """
 _SHELLS = """
 .bashrc .bash_* .profile .zshrc .zshenv .zprofile .zlogin .zlogout .kshrc .cshrc .tcshrc .login
 .logout .inputrc .oh-my-zsh/** .x{profile,initrc,session,sessionrc} .pam_environment *profile.ps1
-.envrc .direnvrc {,.}mise*.toml .mise/** .tool-versions .rtx.toml .config/** .local/** .autoenv*
+.envrc* .direnvrc .direnv/** {,.}mise*.toml {,.}mise/** .tool-versions .rtx.toml .config/**
+.local/** .autoenv* .rvmrc .{rb,py,nod}env-vars .shadowenv.d/** rust-toolchain{,.toml}
 """
 _EDITORS = """
-.vscode/** *.code-workspace .devcontainer/** {,.}devcontainer.json .idea/** .fleet/** .zed/**
-.vim/** .{,g,n,l}vimrc .exrc .nvim.lua .nvimrc .emacs .emacs.d/** .dir-locals*.el .doom.d/**
-.spacemacs *.sublime-project .gdbinit .lldbinit .screenrc .tmux.conf .sqliterc .psqlrc .curlrc
-.wgetrc
+.vscode/** *.code-workspace .vs/** .devcontainer/** {,.}devcontainer.json .idea/** .fleet/**
+.zed/** .nova/** .helix/** .vim/** .{,g,n,l,local.}vimrc .exrc .nvim.lua .nvimrc .lazy.lua .emacs
+.emacs.d/** .dir-locals*.el .doom.d/** .spacemacs *.sublime-project .kateproject* .luarc.json*
+.neoconf.json .lite_project.lua .ycm_extra_conf.py .bsp/** hie.yaml .merlin .gitpod.yml
+.codesandbox/** .replit {,.}latexmkrc
+"""
+_PROGRAMS = """
+.gdbinit .lldbinit .pdbrc .rdbgrc .byebugrc .perldb .ocamlinit .iex.exs .erlang .ghci .irbrc .pryrc
+.Rprofile .Renviron .RData .octaverc .ipython/** .jupyter/** jupyter_*config.* .screenrc .tmux.conf
+.sqliterc .psqlrc .curlrc .wgetrc .user.ini .htaccess ansible.cfg
 """
 _PACKAGES = """
-.npmrc .yarnrc .yarnrc.yml .yarn/** .pnpmfile.cjs bunfig.toml .pip/** pip.conf .pydistutils.cfg
-{site,user}customize.py *.pth .pythonrc* .venv/** venv/** node_modules/** .cargo/** .gemrc .irbrc
-.pryrc .bundle/config init.gradle* .gradle/** .m2/** .mvn/** .ghci .Rprofile .Renviron .julia/**
-.ipython/** .jupyter/**
+.npmrc .yarnrc .yarnrc.yml .yarn/** .pnpmfile.cjs .pnp.* bunfig.toml .pip/** pip.conf
+.pydistutils.cfg {site,user}customize.py *.pth .pythonrc* .venv/** venv/** node_modules/**
+.cargo/** .gemrc .bundle/config init.gradle* .gradle/** .m2/** .mvn/** .julia/**
 """
 _AGENTS = """
 .shepherd.toml .shepherd/** .claude/** .claude.json .cursor/** .mcp.json mcp.json .codex/**
 .gemini/** .qwen/** .windsurf/** .continue/** .aider* .opencode/** opencode.json* .roo/** .cline/**
-.kiro/** .junie/**
+.kiro/** .junie/** .amazonq/** .augment/** .factory/** .kilocode/** {,.}crush.json .crush/**
+.trae/** .goose/** .openhands/** .copilot/** .agents/** .amp/** .pi/**
 """
-_NAMES = (_REPOSITORIES, _SHELLS, _EDITORS, _PACKAGES, _AGENTS)
+_NAMES = (_REPOSITORIES, _SHELLS, _EDITORS, _PROGRAMS, _PACKAGES, _AGENTS)
 
 STARTUP_PATHS = [f"{{cwd}}/**/{name}" for names in _NAMES for name in names.split()]
 HOME_STARTUP_PATHS = ["~/.*", "~/.*/**", "~/bin/**", "~/Library/**"]

@@ -1,6 +1,7 @@
 """The access and limits of a boxed command."""
 
 import os
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 
@@ -37,6 +38,7 @@ class Profile(Struct, frozen=True):
     allowed in addition to the system and the toolchains below `home`. With `read_only`, `root` and
     `writable` can only be read. `layer` is the directory that takes the changes in `root`, which
     then stays as it is. In the git directories `repositories` only data may change.
+    `find_shielded` looks for protected and hidden paths again: new ones are moved aside, too.
     """
 
     root: Path
@@ -50,6 +52,7 @@ class Profile(Struct, frozen=True):
     read_only: bool = False
     layer: Path | None = None
     repositories: tuple[Path, ...] = ()
+    find_shielded: Callable[[], set[Path]] | None = None
     limits: Limits = field(default_factory=Limits)
 
     @property

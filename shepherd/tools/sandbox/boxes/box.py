@@ -83,10 +83,13 @@ class Watch:
         self._missing = [place for place in places if not os.path.lexists(place)]
         self._links = {place: place.readlink() for place in places if place.is_symlink()}
         self._programs = {git: programs_of(git) for git in profile.repositories}
+        self._shielded = {*profile.protected, *profile.hidden}
+        self._find_shielded = profile.find_shielded or self._shielded.copy
 
     def undo(self, report: Report) -> None:
         """Rename created files, restore links, and report both. Raises OSError."""
-        for place in (*self._missing, *self._links, *self._new_programs()):
+        new = sorted(self._find_shielded() - self._shielded)  # a directory before what is in it
+        for place in (*self._missing, *self._links, *self._new_programs(), *new):
             # a command in the background may put a link in a directory's place
             with suppress(OSError), closing_descriptor(open_parent(place)) as directory:
                 _restore(place, directory, self._links.get(place), report)
