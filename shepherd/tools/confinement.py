@@ -28,6 +28,10 @@ WITH_NETWORK = "It runs in the sandbox with network."
 WITHOUT_LAYER = "It changes files as it runs."
 WITHOUT_A_LAYER = "without a layer, so that it changes files as it runs"
 NO_REVIEW = "No layer works here (`shepherd doctor` tells why), so `review` asks as `ask` does."
+AT_HOME = (
+    "The working directory holds your home directory: the first change is asked about, and files "
+    "there that programs start by themselves always are."
+)
 TOO_LARGE = (
     "The working directory holds too many files to find every secret in it, so commands ask as "
     "without a sandbox."
@@ -153,11 +157,14 @@ class Confiner:
 
     async def prepare(self, on_event: events.EventCallback) -> None:
         """Enable the modes `auto` and `review` if they work here; else report once why not."""
-        if self._policy.mode is ApproveMode.REVIEW:
+        mode = self._policy.mode
+        if mode is ApproveMode.REVIEW:
             self._policy.has_layer = await self.layer_place() is not None
             if not self._policy.has_layer:
                 self._notify(on_event, NO_REVIEW)
-        if self._policy.mode is not ApproveMode.AUTO:
+        if self._policy.awaits_first and mode in (ApproveMode.EDITS, ApproveMode.AUTO):
+            self._notify(on_event, AT_HOME)
+        if mode is not ApproveMode.AUTO:
             return
         problem = await self._sandbox.problem_of_auto()
         self._policy.has_sandbox = not problem

@@ -205,6 +205,7 @@ class Consent(Struct, frozen=True):
                 always=propose_for_effect(self.policy, tool, about, rules.Lifetime.ALWAYS),
             )
             self.notes.append(self._remember(request, await self._approval(request)))
+            self.policy.accept(verdict, changes)
         return ()
 
     async def authorize(self, tool: AnyTool, access: Access, purpose: str) -> bool:

@@ -1,9 +1,12 @@
 """The default rules, before any of the user's."""
 
+import os
 import re
 from functools import cache
+from pathlib import Path
 
 from shepherd.tools.access import EDIT_FILE, WRITE_FILE
+from shepherd.tools.paths import escape_glob
 from shepherd.tools.permissions.rules import Decision, Rule, parse_rule
 
 _REPOSITORIES = """
@@ -44,7 +47,10 @@ _AGENTS = """
 _NAMES = (_REPOSITORIES, _SHELLS, _EDITORS, _PROGRAMS, _PACKAGES, _AGENTS)
 
 STARTUP_PATHS = [f"{{cwd}}/**/{name}" for names in _NAMES for name in names.split()]
-HOME_STARTUP_PATHS = ["~/.*", "~/.*/**", "~/bin/**", "~/Library/**"]
+_AT_HOME = """
+.* .*/** bin/** Library/** {ana,mini}conda3/** {mamba,mini}forge{,3}/** micromamba/** go/bin/**
+sdk/**
+"""
 """In the home directory, a program reads each hidden file."""
 
 
@@ -100,7 +106,13 @@ def edits_rules() -> tuple[Rule, ...]:
 
 def home_rules() -> list[Rule]:
     """The rules that `--approve edits` adds if the home is inside the working directory."""
-    return [Rule("write", path, Decision.ASK) for path in HOME_STARTUP_PATHS]
+    home = Path("~").expanduser().resolve()
+    programs = (Path(entry) for entry in os.environ.get("PATH", "").split(os.pathsep))
+    linked = (path for path in home.glob(".*") if path.is_symlink())  # its target has another name
+    places = {path.resolve() for path in (*programs, *linked) if path.is_absolute()}
+    below = [escape_glob(str(path)) for path in places if home in path.parents]
+    patterns = [*(f"~/{name}" for name in _AT_HOME.split()), *below, *(f"{p}/**" for p in below)]
+    return [Rule("write", pattern, Decision.ASK) for pattern in patterns]
 
 
 @cache

@@ -38,6 +38,7 @@ class FileRules:
         self._policy = policy
         self._in_edits = copy(policy)
         self._in_edits.mode = ApproveMode.EDITS
+        self._in_edits.awaits_first = False
         defaults = len(default_rules())  # they come first, and would concern every file
         rules = [*policy.rules()[defaults:], *self._in_edits.rules()[defaults:]]
         patterns = {

@@ -23,6 +23,7 @@ _HELD_BY_SANDBOX = frozenset(
 _ALWAYS_ASK = OPENS_SANDBOX | {AccessKind.HOOK}
 """Kinds that ask in the mode `all` too."""
 
+_CHANGES = frozenset({AccessKind.WRITE, AccessKind.SHELL, AccessKind.EFFECT})
 _TREES = frozenset({Claim.TREE, Claim.VISIBLE_TREE, Claim.UNIGNORED_TREE})
 
 
@@ -74,9 +75,12 @@ class PermissionPolicy:
         self._repositories = RepositoryGuard(self.cwd)
         stored = store.load() if store else []
         # the rules by trust; `_by_rule` and `_secret_rule` say how they weigh
+        at_home = Path("~").expanduser().resolve().is_relative_to(self.cwd)
+        self.awaits_first = at_home  # no mode answers before the user has approved a first change
         self._defaults = match.RuleLayer(defaults.default_rules(), self.cwd)
-        self._edits = match.RuleLayer(_edits(self.cwd), self.cwd)
         self._edits_in_layer = match.RuleLayer(defaults.edits_rules()[:2], self.cwd)
+        home_rules = defaults.home_rules() if at_home else []
+        self._edits = match.RuleLayer([*defaults.edits_rules(), *home_rules], self.cwd)
         self._own = match.RuleLayer([*_own_output(spill_dir), *user, *stored], self.cwd)
         self._protected = match.RuleLayer(defaults.protected_rules(), self.cwd)
         self._project = match.RuleLayer(project, self.cwd)
@@ -127,7 +131,7 @@ class PermissionPolicy:
         command line only mentions.
         """
         policy = copy(self)
-        is_auto = self.mode is ApproveMode.AUTO and self.has_sandbox
+        is_auto = self.mode is ApproveMode.AUTO and self._allows_edits
         policy.is_contained = is_auto or in_layer or self.mode is ApproveMode.PLAN
         return policy
 
@@ -181,6 +185,9 @@ class PermissionPolicy:
 
         False if such a repository has changed since the request.
         """
+        answers = self.mode in (ApproveMode.EDITS, ApproveMode.AUTO)
+        if answers and not _CHANGES.isdisjoint(access.kind for access in accesses):
+            self.awaits_first = False
         doubt = verdict.doubt  # None: the verdict was not on a repository
         places = [Path(a.target) for a in accesses if a.kind is AccessKind.REPOSITORY]
         return doubt is None or all(self._repositories.accept(place, doubt) for place in places)
@@ -197,9 +204,8 @@ class PermissionPolicy:
     @property
     def _allows_edits(self) -> bool:
         """Whether the mode lets tools change files in the working directory unasked."""
-        return self.mode is ApproveMode.EDITS or (
-            self.mode is ApproveMode.AUTO and self.has_sandbox
-        )
+        is_auto = self.mode is ApproveMode.AUTO and self.has_sandbox
+        return (self.mode is ApproveMode.EDITS or is_auto) and not self.awaits_first
 
     def _with_mode(self, access: Access, verdict: Verdict) -> Verdict:
         """The verdict, where the mode or a box answers instead of the user."""
@@ -302,6 +308,8 @@ class PermissionPolicy:
     def _by_rule(self, tool: str, access: Access, own: match.RuleLayer) -> Verdict:
         """The verdict of the last rule that matches, unless secrets or the project are stricter."""
         user_rule = own.last(tool, access)
+        if user_rule is not None and _is_session_of_edits(user_rule):  # as in mode `edits`
+            user_rule = self._edits.last(tool, access) or user_rule
         secret_rule = self._secret_rule(tool, access)
         if secret_rule is not None and not _names_target(user_rule):
             return Verdict(Decision.DENY, secret_rule)
@@ -348,10 +356,9 @@ class PermissionPolicy:
         return edits or self._defaults.last(tool, access)
 
 
-def _edits(cwd: Path) -> list[Rule]:
-    """The rules of the mode `edits`, with those for a home in the working directory."""
-    at_home = Path("~").expanduser().resolve().is_relative_to(cwd)
-    return [*defaults.edits_rules(), *(defaults.home_rules() if at_home else [])]
+def _is_session_of_edits(rule: Rule) -> bool:
+    """Whether a user said yes to all edits for this session."""
+    return rule.lifetime is Lifetime.SESSION and rule.pattern == "{cwd}/**"
 
 
 def _names_target(rule: Rule | None) -> bool:

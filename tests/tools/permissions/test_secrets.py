@@ -168,6 +168,8 @@ def test_approving_edits_at_home_leaves_hidden_files_alone(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     policy = PermissionPolicy(tmp_path, ApproveMode.EDITS)
+    first = Access(AccessKind.WRITE, f"{tmp_path}/first.txt")
+    assert policy.accept(policy.decide("write_file", [first]), [first])
     for name, expected in ((".some-program-rc", "ask"), ("bin/ls", "ask"), ("notes.txt", "allow")):
         access = Access(AccessKind.WRITE, f"{tmp_path}/{name}")
         assert policy.decide("write_file", [access]).decision.value == expected

@@ -38,8 +38,10 @@ HOME_TOOLS = tuple(_HOME_TOOLS_NAMES.split())
 """Toolchains and the files they read, below the home directory."""
 
 _HOME_STARTUP_NAMES = """
-.bash_login .bash_logout .bash_profile .bashrc .config .local/share/applications .login .npmrc
-.pam_environment .profile .ssh .vimrc .zlogin .zprofile .zshenv .zshrc
+.aws .bash_aliases .bash_completion .bash_functions .bash_login .bash_logout .bash_profile .bashrc
+.config .cshrc .inputrc .kshrc .local/share/applications .login .npmrc .nvm .pam_environment
+.profile .ssh .tcshrc .vimrc .xinitrc .xprofile .xsession .xsessionrc .zlogin .zlogout .zprofile
+.zshenv .zshrc bin
 """
 HOME_STARTUP = tuple(_HOME_STARTUP_NAMES.split())
 """Files that run by themselves or decide what runs; protected inside the working directory."""
