@@ -77,7 +77,8 @@ class Settlement(Struct, frozen=True):
 
     async def _is_approved(self, path: Path) -> bool:
         """Whether the rules or the user let the call write a file that programs run unasked."""
-        purpose = f"{self.prepared.label}\nmade {path}, which may run programs or hold secrets"
+        what = f"made {one_line(str(path))}, which may run programs or hold secrets"
+        purpose = f"{self.prepared.label}\n{what}"
         try:
             await self.prepared.context.authorize(Access(AccessKind.WRITE, str(path)), purpose)
         except ToolError:

@@ -149,6 +149,7 @@ OWN_PROCESS_SECOND = ("setpriority", "ioprio_set")
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET
 _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 _FILE_FLAGS = (0x40086602, 0x40046602, 0x401C5820)  # FS_IOC_SETFLAGS, its 32-bit form, FSSETXATTR
+_SET_LEASE = (1024,)  # F_SETLEASE: all others would wait for a file that can only be read here
 _SET_OWNER = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX: signals through a file
 _SET_OWNER_CONTROL = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP
 _PERSONALITIES = (0, 0x0040000, 0xFFFFFFFF)  # Linux, without random addresses, a question
@@ -222,13 +223,14 @@ def _rules(options: FilterOptions) -> Iterator[tuple[str, list[Instruction]]]:
         yield name, [fail(errno.ENOSYS)]
     yield "clone", _unless_bits(_FIRST, _NEW_NAMESPACES)
     yield "personality", _only(_FIRST, _PERSONALITIES, errno.EPERM)
-    controls = _TERMINAL_INPUT
+    controls, file_controls = _TERMINAL_INPUT, _SET_LEASE
     if options.bare:
         controls += _FILE_FLAGS
     if not options.signals:
         controls += _SET_OWNER_CONTROL
-        yield "fcntl", _except(_CONTROL, _SET_OWNER)
+        file_controls += _SET_OWNER
     yield "ioctl", _except(_CONTROL, controls)
+    yield "fcntl", _except(_CONTROL, file_controls)
     connected = _only(_TYPE, _CONNECTED, errno.EPROTONOSUPPORT)
     local = when(EQUAL, socket.AF_UNIX, connected)
     yield "socketpair", [*_load(_FAMILY), *local, fail(errno.EAFNOSUPPORT)]

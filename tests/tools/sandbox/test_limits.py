@@ -1,6 +1,7 @@
 """Limits hold, and nothing outlives a command, however it ends."""
 
 import asyncio
+import fcntl
 import os
 import secrets
 import signal
@@ -288,3 +289,45 @@ def test_a_session_that_begins_meanwhile_keeps_the_files_of_a_command(tmp_path: 
     argv = [sys.executable, "-c", _CLEANING]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
     assert done.stdout == "['fcntl.flock'] True\n", done.stderr
+
+
+_HOLDS = """
+import fcntl, os, sys
+for name in sys.argv[1:]:
+    try:
+        file = os.open(name, os.O_RDONLY)
+    except OSError:
+        continue
+    for take in (
+        lambda: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB),
+        lambda: fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB),
+        lambda: fcntl.fcntl(file, 1024, fcntl.F_RDLCK),
+    ):
+        try:
+            take()
+            print("held", name)
+        except OSError:
+            pass
+print("ready", flush=True)
+sys.stdin.read()
+"""
+_LOCK_FILES = ["/etc/.pwd.lock", "/var/lib/dpkg/lock", "/var/lib/dpkg/lock-frontend"]
+
+
+def test_no_file_of_the_system_is_held(box: Box, tmp_path: Path) -> None:
+    profile = make_profile(tmp_path)
+    names = [name for name in _LOCK_FILES if os.access(name, os.W_OK)]  # those of root
+    (profile.root / "own").write_text("")
+    program = Program([_PYTHON, "-I", "-S", "-c", _HOLDS, "own", *names], profile.cwd)
+    with box.enter(program, profile) as boxed, boxed.start() as process:
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, b"ready\n")
+        held = [line for line in lines if line == b"held own\n"]
+        try:
+            for name in names:
+                with Path(name).open("r+b") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            process.kill()
+    assert len(held) == 2  # locks, which many programs need, but no lease

@@ -180,6 +180,8 @@ def test_arguments_are_compared_as_the_kernel_reads_them(architecture: Architect
         (old, "fcntl", (0, 8), _PERM),
         (old, "fcntl", (0, 2), _ALLOW),
         (own, "fcntl", (0, 8), _ALLOW),
+        (own, "fcntl", (0, 1024), _PERM),
+        (own, "fcntl", (0, 6), _ALLOW),
         (old, "ioctl", (0, 0x8901), _PERM),
         (own, "personality", (0,), _ALLOW),
         (own, "personality", (0xFFFFFFFF,), _ALLOW),

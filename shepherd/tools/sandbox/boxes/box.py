@@ -126,7 +126,8 @@ def _move_aside(place: Path, directory: int, report: Report) -> None:
     names = (f"{place.name}.refused-{n}" for n in range(1, _MAX_NAMES))
     aside = next(name for name in names if _kind(name, directory) is None)
     os.rename(place.name, aside, src_dir_fd=directory, dst_dir_fd=directory)
-    text = f"the sandbox refused to create {place.name}: it was moved to {aside}"
+    names = f"{one_line(place.name)}: it was moved to {one_line(aside)}"
+    text = f"the sandbox refused to create {names}"
     report(Refusal(Refused.WRITE, text, str(place)))
 
 

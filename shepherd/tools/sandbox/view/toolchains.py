@@ -21,9 +21,11 @@ _SYSTEM_SECRETS_NAMES = """
 /etc/security/opasswd /etc/shadow /etc/shadow- /etc/ssh/ssh_host_dsa_key
 /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_host_ed25519_key /etc/ssh/ssh_host_rsa_key
 /etc/ssl/private /etc/sudoers /etc/sudoers.d /etc/wireguard
+/etc/.pwd.lock /var/lib/dpkg/lock /var/lib/dpkg/lock-frontend /var/lib/dpkg/triggers/Lock
+/var/lib/rpm/.rpm.lock /nix/var/nix/gc.lock /nix/var/nix/db/big-lock
 """
 SYSTEM_SECRETS = tuple(_SYSTEM_SECRETS_NAMES.split())
-"""The hidden paths among them."""
+"""The hidden paths among them, with the files by which root's programs lock each other out."""
 
 _HOME_TOOLS_NAMES = """
 .asdf .bun .cargo/bin .cargo/config .cargo/config.toml .cargo/env .cargo/git .cargo/registry
