@@ -6,6 +6,7 @@ import pytest
 
 from shepherd.config.section import ApproveMode, SandboxMode
 from shepherd.tools.access import WRITE_FILE, Access, AccessKind
+from shepherd.tools.permissions.approval import Choice
 from shepherd.tools.permissions.files import FileRules
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision
@@ -63,6 +64,13 @@ def test_they_need_approval_where_other_edits_do_not(tmp_path: Path, top: str) -
         if verdict.decision is Decision.ALLOW or not is_protected:
             missed.append(name)
     assert not missed
+
+
+async def test_a_yes_to_all_edits_of_a_session_does_not_cover_them(tmp_path: Path) -> None:
+    shop = open_workshop(tmp_path, mode=ApproveMode.ASK, answers=[Choice.SESSION])
+    for name in ("one", "two", *NAMES):
+        await shop.call("write_file", path=name, content="x")
+    assert {path.name for path in shop.root.iterdir()} == {"one", "two"}
 
 
 @pytest.mark.parametrize("box", LAYERED, ids=lambda box: box.name)
