@@ -88,7 +88,8 @@ def _other_deed(layer: Layer, change: Change, status: os.stat_result | None) -> 
         return None if is_new else Deed.DELETED
     if change.before is None:
         return Deed.MADE
-    if change.sort is Sort.DIRECTORY and stat.S_ISDIR(status.st_mode):
+    is_directory = change.sort is Sort.DIRECTORY and stat.S_ISDIR(status.st_mode)
+    if is_directory and change.deed is Deed.MODE:
         return None
     # the time of a change of status can't be set by programs
     is_old = status.st_ctime_ns < layer.begun_ns and marks_of(status) == change.before

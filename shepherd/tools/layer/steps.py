@@ -96,8 +96,13 @@ def _remove_directory(root: Path, step: Step) -> None:
 
 
 def _make_directory(root: Path, step: Step) -> None:
-    with suppress(FileExistsError), _parent(root, step) as (parent, name):
-        os.mkdir(name, _OWN_RIGHTS, dir_fd=parent)
+    with _parent(root, step) as (parent, name):
+        try:
+            os.mkdir(name, _OWN_RIGHTS, dir_fd=parent)
+        except FileExistsError:
+            mode, *_ = marks_at(name, parent) or (0,)
+            if not stat.S_ISDIR(mode):
+                raise
 
 
 def _put_aside(root: Path, step: Step) -> None:
@@ -151,6 +156,9 @@ def _check(_root: Path, step: Step) -> None:
 
 def _set_mode(root: Path, step: Step) -> None:
     with _parent(root, step) as (parent, name):
+        now, before = marks_at(name, parent), step.change.before
+        if now and before and not _is_directory(step) and now[1:] != before[1:]:
+            raise ConflictError([step.change.path])
         opening.change_mode(parent, name, step.change.mode)
 
 

@@ -34,6 +34,7 @@ _READ_ONLY = re.compile(r"Read-only file system|EROFS|Device or resource busy|EB
 _DENIED = re.compile(r"Permission denied|EACCES|Operation not permitted|EPERM")
 _PATH = re.compile(r"[`'\"‘(]?([^\s'\"`‘’:,;()/]*/[^\s'\"`’:,;()]+)")
 _RENAMED = re.compile(r"cross-device link|EXDEV", re.IGNORECASE)
+_OF_ANOTHER_GROUP = re.compile(r"too large for defined data type|EOVERFLOW", re.IGNORECASE)
 _MISSING = re.compile(r"No such file or directory|ENOENT|FileNotFoundError")
 _NO_REPOSITORY = "not a git repository"
 _FAILED = 1
@@ -47,7 +48,7 @@ class Refused(StrEnum):
     READ = "read"
     LIMIT = "limit"
     SYSTEM = "system"
-    LAYER = "layer"  # a rename that no layer can do
+    LAYER = "layer"  # what no layer can do
     LOST = "lost"  # not refused, but deleted after the command
 
 
@@ -143,6 +144,9 @@ def read_refusal(out: str, err: str, exit_code: int, profile: Profile) -> Refusa
     if exit_code and profile.layer is not None and _RENAMED.search(out + err):
         # only folders that were there before; most programs copy them then, but not all
         return Refusal(Refused.LAYER, "a folder can't be renamed before the command has ended")
+    if exit_code and profile.layer is not None and _OF_ANOTHER_GROUP.search(out + err):
+        text = "what belongs to another group can't be changed before the command has ended"
+        return Refusal(Refused.LAYER, text)
     if exit_code == 0:
         refusal = None if out.strip() else refused(err, _FAILED, profile)
         return refusal if refusal is not None and refusal.kind is Refused.NETWORK else None

@@ -1,6 +1,7 @@
 """Commands in a layer: they change nothing until they end, and all that they did can be undone."""
 
 import asyncio
+import os
 import subprocess
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -134,6 +135,18 @@ async def test_a_folder_that_only_a_rename_moves_is_moved_without_a_layer(projec
     assert (project.root / "log").read_text() == "first\n"  # what the first run did was dropped
     await project.keeper.undo()
     assert view(project.root) == before
+
+
+async def test_what_belongs_to_another_group_is_changed_without_a_layer(project: Project) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can give files to other groups")
+    (project.root / "shared").mkdir()
+    os.chown(project.root / "shared", -1, 1)
+
+    text = await project.call("execute_command", command="echo 1 > shared/new")
+
+    assert "run again without a layer" in text
+    assert (project.root / "shared" / "new").read_text() == "1\n"
 
 
 async def test_a_folder_moves_with_mv(project: Project) -> None:
