@@ -14,6 +14,7 @@ from shepherd.cli.batch import oneshot
 from shepherd.cli.request import Launch, load_settings
 from shepherd.cli.terminal.attachments import load_images
 from shepherd.config.provider_book import ProviderBook
+from shepherd.config.section import ApproveMode
 from shepherd.config.settings import Config
 from shepherd.conversation.build import open_conversation
 from shepherd.conversation.conversation import Conversation
@@ -104,7 +105,12 @@ async def _answer(conversation: Conversation, request: Launch) -> int:
     prompt = oneshot.with_context(request.prompt or "", oneshot.read_piped())
     if not prompt and not images:
         raise UsageError("There is no terminal to talk in; ask with -e, or pipe a question in.")
-    return await oneshot.run_oneshot(conversation, Message.user(prompt, images))
+    message = Message.user(prompt, images)
+    if conversation.policy.mode is ApproveMode.REVIEW:
+        return await oneshot.run_for_patch(conversation, message, apply=request.apply)
+    if request.apply:
+        raise UsageError("--apply goes with --approve review; other modes change files at once.")
+    return await oneshot.run_oneshot(conversation, message)
 
 
 @contextmanager

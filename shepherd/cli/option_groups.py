@@ -93,6 +93,13 @@ class ConversationOptions(Struct, frozen=True, kw_only=True):
             help="Answer one question and end; piped input is its context.",
         ),
     ] = None
+    apply: Annotated[
+        bool,
+        typer.Option(
+            "--apply",
+            help="With --execute and --approve review: make the changes, besides printing them.",
+        ),
+    ] = False
     images: Annotated[
         list[Path] | None,
         typer.Option(

@@ -123,6 +123,7 @@ def _main(
             connect=conversation.connect or "",
             api_key=model.api_key or "",
             images=conversation.images or (),
+            apply=conversation.apply,
         )
         _check(request)
         raise typer.Exit(launch(request))
@@ -210,6 +211,8 @@ def _check(request: Launch) -> None:
         raise UsageError("--continue and --resume exclude each other.")
     if request.images and (request.server or request.cliserver or request.json_lines):
         raise UsageError("--image goes with none of --server, --cliserver, --json.")
+    if request.apply and (request.prompt is None or request.connect):
+        raise UsageError("--apply belongs to --execute with --approve review.")
     if request.images and request.connect and request.prompt is None:
         raise UsageError("--image goes with --connect only if --execute asks a question.")
     if request.insecure and not (request.server or request.cliserver):

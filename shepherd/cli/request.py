@@ -27,7 +27,7 @@ class Launch(Struct, frozen=True):
     """The frontend to start and its options; `overrides` are settings by `section.key`.
 
     `provider` is one that only this run knows. `connect` is the URL of a shared conversation,
-    `api_key` its key. `images` go with the prompt.
+    `api_key` its key. `images` go with the prompt. `apply` makes the changes of a review.
     """
 
     overrides: Mapping[str, object] = field(default_factory=dict[str, object])
@@ -42,6 +42,7 @@ class Launch(Struct, frozen=True):
     api_key: str = ""
     images: Sequence[Path] = ()
     acp: bool = False
+    apply: bool = False
 
 
 def check_overrides(overrides: Mapping[str, object]) -> None:

@@ -82,6 +82,8 @@ class Conversation:
         self._when_moved: Callable[[Backend], None] | None = None
         self._approver: Approver | None = None
         self._delegate_check: asyncio.Task[None] | None = None
+        self.reviews_turns = True
+        """Whether the end of a turn in the mode `review` asks; else the frontend does it."""
 
     def _additions(self, workspace: Workspace) -> additions.Additions:
         """What goes with prompts: notes of the mode, of hooks and files, and own commands."""
@@ -102,6 +104,8 @@ class Conversation:
 
         Returns the text with which the model goes on, if the user wants that.
         """
+        if not self.reviews_turns:
+            return ""
         reviewed = await self._workspace.tool_runner(self.config, self.approver).review()
         if reviewed.text:
             self.notices.tell(reviewed.text)

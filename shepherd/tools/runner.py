@@ -16,6 +16,8 @@ from shepherd.tools.attempt import Attempt, failure
 from shepherd.tools.confinement import Confiner, Plan, refusal_note
 from shepherd.tools.consent import CallStep, Consent, PreparedCall, parse_arguments
 from shepherd.tools.deferred import unknown_tool
+from shepherd.tools.layer.effect import read_effect
+from shepherd.tools.layer.patch import patch
 from shepherd.tools.paths import REAL_FILES
 from shepherd.tools.permissions.approval import Approver, CallObserver, harmless_error
 from shepherd.tools.permissions.policy import PermissionPolicy, Verdict
@@ -125,6 +127,19 @@ class ToolRunner:
         plan = Plan(Verdict(Decision.ALLOW), self.policy, asks_effect=True)
         settlement = Settlement(prepared, plan, self._confiner, consent, self.undo)
         return await settle(review, settlement, answer)
+
+    async def patch(self) -> bytes:
+        """What the calls have changed in the layer of the mode `review`, for `git apply`.
+
+        Raises ToolError without git, and OSError.
+        """
+        review = self.context.review
+        layer = None if review is None else review.layer
+        if layer is None:
+            return b""
+        async with layer.mounted:
+            effect = await asyncio.to_thread(read_effect, layer)
+            return await asyncio.to_thread(patch, effect, layer)
 
     async def _run_approved(
         self, call: messages.ToolCall, context: ToolContext, consent: Consent

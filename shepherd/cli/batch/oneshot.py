@@ -17,7 +17,13 @@ from shepherd.config.section import ApproveMode
 from shepherd.conversation.commands import table
 from shepherd.conversation.conversation import Conversation
 from shepherd.knowledge.commands import parse_line
-from shepherd.tools.permissions.approval import Approval, Choice
+from shepherd.tools.permissions.approval import (
+    Approval,
+    ApprovalRequest,
+    Approver,
+    Choice,
+    DenyingApprover,
+)
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision
 from shepherd.tools.plan import ASCII_SIGNS, PLAN_TOOLS
@@ -217,10 +223,20 @@ async def run_oneshot(conversation: Conversation, prompt: str | messages.Message
         if isinstance(stream, TextIOWrapper):  # a character that it can't encode is no error
             stream.reconfigure(errors="backslashreplace")
     output = PlainOutput(live=sys.stdout.isatty())
+    return await _run(conversation, prompt, output, choose_approver())
+
+
+async def _run(
+    conversation: Conversation,
+    prompt: str | messages.Message,
+    output: PlainOutput,
+    approver: Approver,
+) -> int:
+    """Run the turn; returns the exit code."""
     conversation.notices.listen(output.note)
     denials = Denials(conversation.policy)
     # before the preparation, which may ask for consent to servers
-    tools = conversation.tool_runner(choose_approver()).observed_by(denials)
+    tools = conversation.tool_runner(approver).observed_by(denials)
     backend, message = await conversation.prepare(prompt)
     try:
         outcome = await run_turn(
@@ -233,6 +249,34 @@ async def run_oneshot(conversation: Conversation, prompt: str | messages.Message
     if output.broken:
         raise BrokenPipeError
     return exit_code(outcome.finish_reason, denials.count)
+
+
+class _PatchApprover(Struct, frozen=True):
+    """Approves the changes of a review, and nothing else, for which nobody is asked."""
+
+    async def ask(self, request: ApprovalRequest) -> Approval:
+        """Yes for the effect of the turn."""
+        if request.is_effect:
+            return Approval(Choice.ONCE)
+        return await DenyingApprover().ask(request)
+
+
+async def run_for_patch(
+    conversation: Conversation, prompt: messages.Message, *, apply: bool
+) -> int:
+    """Answer `prompt` on stderr, print all changes as a patch on stdout, and return the exit code.
+
+    Nothing is changed, unless `apply`. Raises as `run_oneshot`.
+    """
+    conversation.reviews_turns = False
+    output = PlainOutput(live=False, _out=_Stream(sys.stderr))
+    code = await _run(conversation, prompt, output, DenyingApprover())
+    runner = conversation.tool_runner(_PatchApprover())
+    sys.stdout.buffer.write(await runner.patch())
+    sys.stdout.flush()
+    if apply and code == 0:
+        output.note((await runner.review()).text)
+    return code
 
 
 async def print_command(

@@ -1,0 +1,66 @@
+"""An effect as a patch that `git apply` takes: modes, links and binary files too."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from shepherd.errors import ToolError
+from shepherd.own_programs import own_program
+from shepherd.tools.files import opening
+from shepherd.tools.layer.change import Deed, Sort
+from shepherd.tools.layer.effect import Effect
+from shepherd.tools.layer.layer import Layer
+from shepherd.tools.program import safe_environment
+
+_PATCH_SECONDS = 60.0
+_DIFF = (
+    *("-c", "diff.noprefix=false", "-c", "core.quotePath=true", "diff", "--no-index", "--binary"),
+    # the names of renamed files would have the names of the two directories
+    *("--no-renames", "--no-color", "--no-ext-diff", "--no-textconv"),
+    *("--src-prefix=", "--dst-prefix=", "a", "b"),
+)
+
+
+def patch(effect: Effect, layer: Layer) -> bytes:
+    """The patch, made by git from copies of what the effect changes.
+
+    Raises ToolError without git, and OSError.
+    """
+    git = own_program("git")
+    if git is None:
+        raise ToolError("a patch needs git, which is not installed")
+    with tempfile.TemporaryDirectory(prefix="shepherd-patch-") as name:
+        place = Path(name)
+        for side in ("a", "b"):
+            (place / side).mkdir()
+        for change in effect.changes:
+            if change.sort is Sort.DIRECTORY:
+                continue
+            if change.deed is not Deed.MADE:
+                _copy(layer.root / change.path, place / "a" / change.path)
+            if change.deed is not Deed.DELETED:
+                _copy(layer.upper / change.path, place / "b" / change.path)
+        done = subprocess.run(
+            [git, *_DIFF],
+            cwd=place,
+            env=safe_environment(),
+            capture_output=True,
+            timeout=_PATCH_SECONDS,
+            check=False,
+        )
+    if done.returncode > 1:  # 1: there are differences
+        raise ToolError(f"git made no patch: {done.stderr.decode('utf-8', 'replace').strip()}")
+    return done.stdout
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file with its mode, or a link; nothing on the way to it is followed."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_symlink():
+        target.symlink_to(source.readlink())
+        return
+    with os.fdopen(opening.open_regular(source), "rb") as old, target.open("wb") as new:
+        shutil.copyfileobj(old, new)
+        target.chmod(os.fstat(old.fileno()).st_mode & 0o777 | 0o600)
