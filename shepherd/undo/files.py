@@ -6,7 +6,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from itertools import groupby
@@ -19,6 +19,7 @@ from shepherd.tools.permissions.content import is_key
 from shepherd.undo.store import ABSENT, FileState, Kind, UndoStore
 
 SECRET = "it may hold a secret"
+TOO_MUCH = "there was too much to keep"
 BATCH_BYTES = 8 << 20
 """Contents of about this size are written to the store at a time."""
 
@@ -108,6 +109,34 @@ class KeptFiles:
         except OSError as error:
             return FileState(Kind.UNKEPT, detail="unreadable", why=reason(error))
 
+    def unkept(self, paths: Iterable[str], total_bytes: float) -> Iterator[tuple[str, str]]:
+        """Those of the paths whose states could not be kept, with the reasons.
+
+        It reads no contents. `total_bytes` is that of `states`.
+        """
+        for path in dict.fromkeys(paths):
+            try:
+                status = os.lstat(path)
+            except OSError:  # nothing is there, or it can't be reached
+                continue
+            if not stat.S_ISREG(status.st_mode):
+                continue
+            why = self._why_unkept(Path(path), status)
+            if not why and status.st_size > total_bytes:
+                why = TOO_MUCH
+            if not why and not os.access(path, os.R_OK):
+                why = "permission denied"
+            if why:
+                yield path, why
+            else:
+                total_bytes -= status.st_size
+
+    def _why_unkept(self, path: Path, status: os.stat_result) -> str:
+        """Why the content of a regular file is never kept; "" if it may be."""
+        if status.st_size > self._max_bytes:
+            return f"it is larger than {self._max_bytes:,} bytes (undo.file_mib)"
+        return SECRET if self._protects(path) else ""
+
     def _capture_at(self, directory: int, path: Path) -> FileState:
         """As `_capture`; raises OSError."""
         # the root, which is its own parent, has no name
@@ -121,17 +150,16 @@ class KeptFiles:
             return FileState(Kind.DIRECTORY, mode, owner=owner)
         if not stat.S_ISREG(status.st_mode):
             return FileState(Kind.UNKEPT, mode, "special", "it is not a regular file")
-        why = ""
-        if status.st_size > self._max_bytes:
-            why = f"it is larger than {self._max_bytes:,} bytes"
-        elif status.st_size > self._bytes_left:
-            why = "there was too much to keep"
-        elif self._protects(path):
-            why = SECRET
+        why = self._why_unkept(path, status)
+        if not why and status.st_size > self._bytes_left:
+            why = TOO_MUCH
         if why:
             return unkept(status, why)
-        with os.fdopen(opening.open_regular_at(directory, path.name), "rb") as file:
-            data = file.read(self._max_bytes + 1)
+        try:
+            with os.fdopen(opening.open_regular_at(directory, path.name), "rb") as file:
+                data = file.read(self._max_bytes + 1)
+        except PermissionError as error:
+            return unkept(status, reason(error))
         if len(data) > self._max_bytes:
             return unkept(status, "it grows while it is read")
         if is_key(data):  # under a name that no rule protects
@@ -140,7 +168,7 @@ class KeptFiles:
         self._captured[digest] = data
         self._captured_bytes += len(data)
         self._bytes_left -= len(data)
-        return FileState(Kind.FILE, mode, digest, owner=owner)
+        return FileState(Kind.FILE, mode, digest, owner=owner, marks=_marks(status))
 
 
 def _obstacle(state: FileState, data: bytes | None) -> str:
@@ -162,10 +190,14 @@ def _state_below(parent: Path, error: OSError, among: Container[str]) -> FileSta
 
 
 def unkept(status: os.stat_result, why: str) -> FileState:
-    """The state of a file whose content is not stored; its size, times and inode mark it."""
-    marks = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-    mode = stat.S_IMODE(status.st_mode)
-    return FileState(Kind.UNKEPT, mode, "-".join(map(str, marks)), why)
+    """The state of a file whose content is not stored."""
+    marks = _marks(status)
+    return FileState(Kind.UNKEPT, stat.S_IMODE(status.st_mode), marks, why, marks=marks)
+
+
+def _marks(status: os.stat_result) -> str:
+    """What marks a file: if it is the same, so is its content."""
+    return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}-{status.st_ino}"
 
 
 def restore_order(targets: Sequence[tuple[str, FileState]]) -> list[tuple[str, FileState]]:

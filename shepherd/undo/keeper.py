@@ -1,7 +1,7 @@
 """Keeps the files that the calls of a conversation change, and moves them back and forth."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -65,6 +65,16 @@ class UndoKeeper:
         """Record what the call has changed."""
         await self._try(lambda r: r.after(prepared))
         return result
+
+    async def unkept(self, paths: Collection[str]) -> list[str]:
+        """What can't be brought back after a change of these absolute paths, for the user.
+
+        It reads no contents. What it has told is not told again before the call.
+        """
+        try:
+            return await self._do(lambda r: r.unkept(paths))
+        except UndoError:  # the call itself warns of it
+            return []
 
     async def undo(self, count: int = 1, *, force: bool = False) -> MoveResult:
         """Undo the last changes. Raises UndoError, and changes nothing, if something else
@@ -139,8 +149,11 @@ class UndoKeeper:
             files = self._kept_files(store)
             # what is kept before commands may take half of the store
             budget = min(limits.command_bytes, limits.max_bytes // 2)
-            scanner = Scanner(self._cwd, files, budget, limits.command_entries) if budget else None
-            self._recorder = Recorder(store, files, self._cwd, scanner)
+            scanner = None
+            if budget:
+                entries, redo_bytes = limits.command_entries, limits.redo_bytes
+                scanner = Scanner(self._cwd, files, budget, entries, redo_bytes)
+            self._recorder = Recorder(store, files, self._cwd, scanner, self._warnings.append)
         return self._recorder
 
     def _open_store(self) -> UndoStore:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, field, structs
 
-from shepherd.undo.files import KeptFiles, restore_order
+from shepherd.undo.files import TOO_MUCH, KeptFiles, restore_order
 from shepherd.undo.store import ABSENT, Change, ChangeKind, Entry, FileState, Kind, UndoStore
 
 MAX_LISTED = 20
@@ -155,8 +155,14 @@ class ChangeLog:
         return [Step(ChangeKind.MOVE, "the way to another message", entries)] if entries else []
 
     def states(self, steps: Sequence[Step]) -> dict[str, FileState]:
-        """The present states of the paths of the steps."""
-        return self.files.states(entry.path for step in steps for entry in step.entries)
+        """The present states of the paths of the steps.
+
+        They are kept as far as the store has room beside what the steps bring back.
+        """
+        entries = [entry for step in steps for entry in step.entries]
+        targets = {entry.before.detail for entry in entries if entry.before.kind is Kind.FILE}
+        total_bytes = max(0, self._store.limits.call_bytes - self._store.use(targets))
+        return self.files.states((entry.path for entry in entries), total_bytes=total_bytes)
 
     def conflicts(self, steps: Sequence[Step], states: Mapping[str, FileState]) -> list[Conflict]:
         """The paths that the steps would overwrite although something else has changed them.
@@ -277,7 +283,8 @@ def _loss(current: FileState, entry: Entry) -> str:
     # only the mode of a directory can differ, and its content is never removed
     if current == target or (is_same_directory and target.kind is not Kind.FILE):
         return ""
-    if current != expected:
+    # nobody has looked into what was too much to keep
+    if current.why != TOO_MUCH and not current.is_still(expected):
         return "it was changed since, by something else"
     if current.kind is Kind.UNKEPT:
         return f"it can't be kept for /redo: {current.why}"

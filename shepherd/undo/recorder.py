@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -10,10 +10,11 @@ from msgspec import Struct
 from shepherd.errors import UndoError
 from shepherd.tools.access import Access, AccessKind, Claim
 from shepherd.tools.consent import PreparedCall
-from shepherd.tools.files import linediff, textfile
-from shepherd.tools.text import one_line, pluralize, valid_text
+from shepherd.tools.text import pluralize
 from shepherd.undo import log, scan
+from shepherd.undo.describe import Describer
 from shepherd.undo.files import KeptFiles
+from shepherd.undo.limits import LimitNotices
 from shepherd.undo.store import Change, ChangeKind, Entry, FileState, Kind, UndoStore
 
 MAX_NAMES = 20
@@ -21,9 +22,6 @@ MAX_NAMES = 20
 
 MAX_NAMED = 200
 """The limit of files that a command only mentions."""
-
-_REDO_BYTES = 64 << 20
-"""The limit of what one call has written, kept so that it can be made again."""
 
 _READ_ONLY = """
 ls cat head tail wc pwd echo printf stat du df grep egrep fgrep diff cmp basename dirname realpath
@@ -98,12 +96,19 @@ class Recorder:
     """The changes of one session; all calls from one thread. Raises UndoError."""
 
     def __init__(
-        self, store: UndoStore, files: KeptFiles, cwd: Path, scanner: scan.Scanner | None
+        self,
+        store: UndoStore,
+        files: KeptFiles,
+        cwd: Path,
+        scanner: scan.Scanner | None,
+        warn: Callable[[str], None],
     ) -> None:
         self._store = store
         self._files = files
-        self._cwd = cwd
         self._scanner = scanner
+        self._warn = warn
+        self._describer = Describer(files, cwd)
+        self._limits = LimitNotices(store, files, self._describer.name)
         self._scan_problem = ""  # why the working directory is not watched any more
         self._running: dict[int, _RunningCall] = {}  # by the identity of the prepared call
         self._log = log.ChangeLog(store, files)
@@ -112,7 +117,12 @@ class Recorder:
     def before(self, prepared: PreparedCall, at: int, is_over: Callable[[], bool]) -> None:
         """Keep what the call may change. `is_over` tells later whether it was cancelled."""
         self._settle(lambda running: running.is_over())  # cancelled calls had no `after`
-        paths = self._files.states(written_paths(prepared))
+        written = written_paths(prepared)
+        removals = self._limits.removals(written)
+        paths = self._files.states(written, total_bytes=self._store.limits.call_bytes)
+        unkept = [(p, s.why) for p, s in paths.items() if s.kind is Kind.UNKEPT and s.marks]
+        for sentence in (*removals, *self._limits.losses(unkept)):
+            self._warn(sentence)
         tree, problem = self._look_through() if changes_tree(prepared) else (None, "")
         if not paths and tree is None and not problem:
             return  # it changes nothing
@@ -121,6 +131,11 @@ class Recorder:
         change = self._log.begin(at, kind, prepared.label, entries)
         running = _RunningCall(prepared, change, paths, tree, problem, is_over)
         self._running[id(prepared)] = running
+
+    def unkept(self, paths: Collection[str]) -> list[str]:
+        """What can't be brought back after a change of these paths; see `UndoKeeper.unkept`."""
+        unkept = self._files.unkept(paths, self._store.limits.call_bytes)
+        return [*self._limits.losses(unkept), *self._limits.removals(paths)]
 
     def after(self, prepared: PreparedCall) -> None:
         """Record what the call has changed."""
@@ -163,14 +178,14 @@ class Recorder:
         """The names of the files that changed since message `position` was added."""
         self._settle()
         steps = self._log.steps_to(position)
-        return [self._name(entry.path) for step in steps for entry in step.entries]
+        return [self._describer.name(entry.path) for step in steps for entry in step.entries]
 
     def diff(self) -> str:
         """The changes of the session's files since its start, as one diff."""
         self._settle()
         entries = sorted(log.net_entries(self._log.changes), key=lambda entry: entry.path)
         current = self._files.states(entry.path for entry in entries)
-        diffs = (self._diff(e.path, e.before, current[e.path]) for e in entries)
+        diffs = (self._describer.diff(e.path, e.before, current[e.path]) for e in entries)
         return "\n".join(filter(None, diffs))
 
     def preface(self, at: int) -> str:
@@ -181,7 +196,7 @@ class Recorder:
                 continue  # the model knows of it, or it changed nothing
             files = [e.path for e in change.entries if e.before.kind is not Kind.DIRECTORY]
             more = f" and {len(files) - MAX_NAMES} more" if len(files) > MAX_NAMES else ""
-            changed = ", ".join(map(self._name, files[:MAX_NAMES])) + more
+            changed = ", ".join(map(self._describer.name, files[:MAX_NAMES])) + more
             lines.append(f"The user {_VERBS[change.kind]} `{change.label}`: {changed} changed.")
         return "\n".join(lines)
 
@@ -198,9 +213,9 @@ class Recorder:
         if not force:
             self._check(steps, states)
         moved = self._log.make(steps, states, at)
-        moved.restored = [self._name(path) for path in dict.fromkeys(moved.restored)]
-        moved.removed = [self._name(path) for path in dict.fromkeys(moved.removed)]
-        moved.failed = [(self._name(path), why) for path, why in moved.failed]
+        moved.restored = [self._describer.name(path) for path in dict.fromkeys(moved.restored)]
+        moved.removed = [self._describer.name(path) for path in dict.fromkeys(moved.removed)]
+        moved.failed = [(self._describer.name(path), why) for path, why in moved.failed]
         if moved.failed and not moved.labels:
             path, why = moved.failed[0]
             raise UndoError(f"Nothing was changed: {path}: {why}.")
@@ -211,9 +226,9 @@ class Recorder:
         conflicts = self._log.conflicts(steps, states)
         if not conflicts:
             return
-        diffs = [self._diff(c.path, c.current, c.target) for c in conflicts]
+        diffs = [self._describer.diff(c.path, c.current, c.target) for c in conflicts]
         first, *others = conflicts
-        text = f"Nothing was changed: {self._name(first.path)}: {first.why}."
+        text = f"Nothing was changed: {self._describer.name(first.path)}: {first.why}."
         if others:
             text += f" {pluralize(len(others), 'other file')} can't be changed either."
         raise UndoError(text, *filter(None, diffs))
@@ -222,8 +237,10 @@ class Recorder:
         """Write what a call has changed, and a note if that is not known in full."""
         entries = {e.path: e for e in self._tree_changes(running)}
         # paths outside of the working directory are known by the call's accesses alone
-        for path, after in self._files.states(running.paths, total_bytes=_REDO_BYTES).items():
-            entries[path] = Entry(path, running.paths[path], after)
+        redo_bytes = self._store.limits.redo_bytes
+        for path, after in self._files.states(running.paths, total_bytes=redo_bytes).items():
+            before = running.paths[path]
+            entries[path] = Entry(path, before, before if before.is_still(after) else after)
         self._log.finish(running.change, entries.values())
         if running.problem:
             label = f"{running.change.label} ran; its changes can't be undone: {running.problem}"
@@ -256,56 +273,3 @@ class Recorder:
             if is_over(running):
                 del self._running[key]
                 self._record(running)
-
-    def _diff(self, path: str, before: FileState, after: FileState) -> str:
-        """The change of one path as a diff, or as a line if its content is not text; "" if none."""
-        if before == after:
-            return ""
-        title, kind_change = self._name(path), _kind_change(before, after)
-        first_line = f"{title}: {kind_change}" if kind_change else ""
-        if Kind.DIRECTORY in (before.kind, after.kind):
-            return first_line
-        old, new = self._text(before), self._text(after)
-        if old is None or new is None:
-            return f"{title}: {kind_change or 'changed'} ({_missing_text(before, after)})"
-        diff = linediff.unified_diff(old, new, title)
-        return "\n".join(filter(None, [first_line, diff]))
-
-    def _text(self, state: FileState) -> str | None:
-        """The content as text; None if it is not text, or not stored."""
-        if state.kind is Kind.ABSENT:
-            return ""
-        data = self._files.content(state)
-        encoding = None if data is None else textfile.detect(data)
-        if data is None or encoding is None:
-            return None
-        try:
-            # undecodable bytes became surrogates, which no terminal can print
-            return encoding.decode(data).encode("utf-8", "replace").decode()
-        except UnicodeDecodeError:
-            return None
-
-    def _name(self, path: str) -> str:
-        """The path relative to the working directory, if it is below it."""
-        place = Path(path)
-        name = str(place.relative_to(self._cwd)) if place.is_relative_to(self._cwd) else path
-        return one_line(valid_text(name))
-
-
-def _kind_change(before: FileState, after: FileState) -> str:
-    """The change beside the content; "" if there is none."""
-    if before.kind is Kind.ABSENT:
-        return "new directory" if after.kind is Kind.DIRECTORY else "new"
-    if after.kind is Kind.ABSENT:
-        return "directory deleted" if before.kind is Kind.DIRECTORY else "deleted"
-    if before.kind is not after.kind and Kind.UNKEPT not in (before.kind, after.kind):
-        return f"{before.kind} became {after.kind}"
-    if before.mode != after.mode:
-        return f"mode {before.mode:o} became {after.mode:o}"
-    return ""
-
-
-def _missing_text(before: FileState, after: FileState) -> str:
-    """The reason why there is no text of one of them."""
-    unkept = next((s for s in (before, after) if s.kind is Kind.UNKEPT), None)
-    return unkept.why or "not kept" if unkept else "not text, or not kept any more"

@@ -1,5 +1,6 @@
 """A snapshot of the working directory, to find what a command changed."""
 
+import math
 import os
 import stat
 import time
@@ -10,7 +11,7 @@ from msgspec import Struct, field
 
 from shepherd.tools.program import git_paths
 from shepherd.tools.search.walk import MAX_DEPTH, SKIPPED
-from shepherd.undo.files import KeptFiles, unkept
+from shepherd.undo.files import TOO_MUCH, KeptFiles, unkept
 from shepherd.undo.store import ABSENT, Entry, FileState, Kind
 
 MAX_SECONDS = 10.0
@@ -43,14 +44,16 @@ class _Known(Struct):
 class Scanner(Struct):
     """Finds the changes of commands below `root`.
 
-    The contents of at most `max_bytes` are kept in advance, those of small files first. Directories
-    such as `.git` and `node_modules` and what git ignores are left out.
+    The contents of at most `max_bytes` are kept in advance, those of small files first, and of what
+    a command has written at most `redo_bytes`. Directories such as `.git` and `node_modules` and
+    what git ignores are left out.
     """
 
     root: Path
     files: KeptFiles
     max_bytes: int
     max_entries: int
+    redo_bytes: int
     _known: dict[str, _Known] = field(default_factory=dict[str, _Known])
 
     def before(self) -> dict[str, FileState]:
@@ -70,21 +73,28 @@ class Scanner(Struct):
             for path, mark in marks.items()
             if path not in before or not self._is_known(path, mark)
         ]
-        self._learn(changed, changed, marks)
+        self._learn(changed, changed, marks, self.redo_bytes)
         entries = [Entry(p, before.get(p, ABSENT), known[p].state) for p in changed]
         entries += [Entry(p, state, ABSENT) for p, state in before.items() if p not in marks]
         # a file that was only touched has other marks and the same state
         return [entry for entry in entries if entry.before != entry.after]
 
-    def _learn(self, paths: list[str], with_content: list[str], marks: dict[str, Marks]) -> None:
+    def _learn(
+        self,
+        paths: list[str],
+        with_content: list[str],
+        marks: dict[str, Marks],
+        total_bytes: float = math.inf,
+    ) -> None:
         """Learn the states of `paths`; the store gets the contents of some of them."""
         now = time.time_ns()
-        states = self.files.states(with_content, MAX_SECONDS)
+        states = self.files.states(with_content, MAX_SECONDS, total_bytes)
         for path in paths:
             path_marks = marks[path]
             state = states.get(path) or _unread(Path(path), path_marks)
             is_settled = max(path_marks.modified, path_marks.changed) < now - SETTLED_NS
-            self._known[path] = _Known(path_marks, state, is_settled)
+            # what is not kept after a command may be kept before the next one
+            self._known[path] = _Known(path_marks, state, is_settled and state.why != TOO_MUCH)
 
     def _is_known(self, path: str, mark: Marks) -> bool:
         """Whether the path has not changed since its state was learned."""

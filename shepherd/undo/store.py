@@ -3,7 +3,7 @@
 import json
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -18,6 +18,8 @@ DAY = 86_400 * 10**9
 
 FREED_SHARE = 8
 """A store over its limit frees an eighth of it, so that the next time comes late."""
+
+REDO_BYTES = 64 << 20
 
 MIGRATIONS = (
     """
@@ -52,8 +54,8 @@ class Kind(StrEnum):
 class FileState:
     """A path at one moment; equal states have equal content and mode.
 
-    `detail` is the digest of a file, the target of a link, or marks an unkept file by its size and
-    times. `why` gives the reason for UNKEPT. `owner` is the user's and the group's number.
+    `detail` is the digest of a file, the target of a link, or the `marks` of an unkept file: its
+    size and times. `why` gives the reason for UNKEPT. `owner` is the user's and the group's number.
     """
 
     kind: Kind
@@ -61,6 +63,12 @@ class FileState:
     detail: str = ""
     why: str = field(default="", compare=False)
     owner: tuple[int, int] | None = field(default=None, compare=False)
+    marks: str = field(default="", compare=False)  # only of a present file
+
+    def is_still(self, expected: "FileState") -> bool:
+        """Whether this present state is the expected one, whose content need not be kept."""
+        is_unkept = expected.kind is Kind.UNKEPT and expected.mode == self.mode
+        return self == expected or (is_unkept and expected.detail == self.marks)
 
     def to_json(self) -> list[object]:
         """The state as a JSON array; `_state_from_json` is the inverse."""
@@ -109,6 +117,16 @@ class UndoLimits(Struct, frozen=True):
     command_bytes: int = 64 << 20
     command_entries: int = 5_000
 
+    @property
+    def call_bytes(self) -> int:
+        """The limit of what is kept before one call; more would push out its own beginning."""
+        return self.max_bytes - self.max_bytes // FREED_SHARE
+
+    @property
+    def redo_bytes(self) -> int:
+        """The limit of what is kept after one call, so that it can be made again."""
+        return min(REDO_BYTES, self.max_bytes // FREED_SHARE)
+
 
 class ChangeKind(StrEnum):
     """The cause of a change: a tool, the user's way back or forth, or a move to a message.
@@ -146,7 +164,7 @@ class UndoStore:
 
     def __init__(self, path: Path, limits: UndoLimits, warn: Callable[[str], None]) -> None:
         self.path = path
-        self._limits = limits
+        self.limits = limits
         self._warn = warn
         self._file = database.DatabaseFile(path, MIGRATIONS, self._warn_of_damage, errors.UndoError)
         # whether what is too old has been removed
@@ -171,6 +189,24 @@ class UndoStore:
         if objects:
             self._remove_old()
             self._file.run(work)
+
+    def use(self, digests: Iterable[str]) -> int:
+        """Let these contents go last if the store is full; returns their size in bytes."""
+        rows = [(time.time_ns(), digest) for digest in digests]
+
+        def work(connection: sqlite3.Connection) -> int:
+            connection.executemany("UPDATE objects SET used = ? WHERE digest = ?", rows)
+            statement = "SELECT bytes FROM objects WHERE digest = ?"
+            found = (connection.execute(statement, row[1:]).fetchone() for row in rows)
+            return sum(row[0] for row in found if row)
+
+        return self._file.run(work) if rows else 0
+
+    def oldest_to_go(self, more: int) -> int:
+        """When the oldest content was used last, if it goes for so many bytes more; otherwise 0."""
+        statement = "SELECT total(bytes), min(used) FROM objects"
+        total, oldest = self._file.run(lambda c: c.execute(statement).fetchone(), write=False)
+        return int(oldest) if more and total and total + more > self.limits.max_bytes else 0
 
     def get(self, digest: str) -> bytes | None:
         """The content of a digest, None if it is not stored any more."""
@@ -221,7 +257,7 @@ class UndoStore:
         if self._is_cleaned:
             return
         self._is_cleaned = True
-        oldest = time.time_ns() - self._limits.max_days * DAY
+        oldest = time.time_ns() - self.limits.max_days * DAY
 
         def work(connection: sqlite3.Connection) -> None:
             # sessions whose last change is old, then contents that only such changes have used
@@ -236,7 +272,7 @@ class UndoStore:
     def _free_space(self, connection: sqlite3.Connection, kept: set[str]) -> None:
         """Remove the contents that were used longest ago if the store is too large."""
         total = int(connection.execute("SELECT total(bytes) FROM objects").fetchone()[0])
-        limit = self._limits.max_bytes
+        limit = self.limits.max_bytes
         if total <= limit:
             return
         to_free = total - limit + limit // FREED_SHARE

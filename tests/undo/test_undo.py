@@ -205,6 +205,48 @@ async def test_a_full_store_drops_the_oldest(tmp_path: Path) -> None:
     assert (tmp_path / "state" / "undo.db").stat().st_size < 200_000
 
 
+async def test_what_was_written_and_not_kept_can_be_undone(tmp_path: Path) -> None:
+    limits = UndoLimits(max_bytes=80_000, file_bytes=40_000)
+    async with open_project(tmp_path, limits) as project:
+        await project.call("write_file", path="a.txt", content="a" * 20_000)
+        await project.keeper.undo()
+        assert view(project.root) == {}
+        await project.keeper.redo()
+        (project.root / "a.txt").write_text("b" * 20_000)
+        with pytest.raises(UndoError, match="changed since"):
+            await project.keeper.undo()
+
+
+async def test_losses_are_told_before_they_happen_and_once(tmp_path: Path) -> None:
+    limits = UndoLimits(max_bytes=80_000, file_bytes=30_000)
+    async with open_project(tmp_path, limits) as project:
+        large = project.root / "large.bin"
+        large.write_bytes(bytes(30_001))
+        (project.root / "key.pem").write_text("hunter2")
+        (project.root / "small.txt").write_text("x" * 20_000)
+        paths = [str(path) for path in project.root.iterdir()]
+        told = await project.keeper.unkept(paths)
+        assert sorted(told) == [
+            "/undo could not bring back key.pem: it may hold a secret.",
+            "/undo could not bring back large.bin: it is larger than 30,000 bytes (undo.file_mib).",
+        ]
+        assert await project.keeper.unkept(paths) == []
+        await project.call("delete_file", path="large.bin")
+        assert project.warnings == []
+
+        large.write_bytes(bytes(40_000))
+    async with open_project(tmp_path, limits, session="two") as project:
+        await project.call("delete_file", path="large.bin")
+        assert "large.bin" in project.warnings.pop()
+        for number in range(5):
+            assert project.warnings == []
+            (project.root / "small.txt").write_text(f"{number}" * 19_000)
+            await project.call("delete_file", path="small.txt")
+        assert "undo.max_mib" in project.warnings.pop()
+        await project.keeper.undo()
+        assert (project.root / "small.txt").read_text() == "4" * 19_000
+
+
 async def test_a_store_that_fails_stops_no_call(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("not a directory")
     async with open_project(tmp_path) as project:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,11 +11,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shepherd.config.section import SandboxMode
+from shepherd.errors import UndoError
 from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.sandbox import Finding, Sandbox
+from shepherd.undo.store import UndoLimits
 from tests.examples import examples
 from tests.tools.sandbox.boxes import BOXES, need
-from tests.undo.project import open_project, view
+from tests.undo.project import Project, open_project, view
 
 LAYERED = [box for box in BOXES if box.takes_layers]
 NAMES = [b"a", b"b.txt", b"\xff\xfe", b"two words", b"line\nbreak", b"-rf", "ä".encode()]
@@ -103,10 +106,16 @@ def make_tree(root: Path, nodes: dict[bytes, Node]) -> None:
         path.chmod(mode)
 
 
-async def check(box: Box, base: Path, nodes: dict[bytes, Node], lines: list[str]) -> None:
+def open_layered(
+    box: Box, base: Path, limits: UndoLimits | None = None
+) -> AbstractAsyncContextManager[Project]:
     finding = Finding(box, ())
     sandbox = Sandbox(SandboxMode.REQUIRED, layers=(base / "layers",), find=lambda: finding)
-    async with open_project(base, sandbox=sandbox) as project:
+    return open_project(base, limits, sandbox=sandbox)
+
+
+async def check(box: Box, base: Path, nodes: dict[bytes, Node], lines: list[str]) -> None:
+    async with open_layered(box, base) as project:
         make_tree(project.root, nodes)
         before = view(project.root)
         text = await project.call("execute_command", command="\n".join(lines))
@@ -139,3 +148,32 @@ def test_undo_brings_back_any_tree(box: Box, nodes: dict[bytes, Node], lines: li
         finally:
             for directory, _, _ in os.walk(name):  # else it could not be removed
                 Path(directory).chmod(0o700)
+
+
+@pytest.mark.parametrize("box", LAYERED, ids=lambda box: box.name)
+async def test_a_small_store_keeps_what_it_can(box: Box, tmp_path: Path) -> None:
+    need(box)
+    limits = UndoLimits(max_bytes=80_000, file_bytes=80_000)
+    async with open_layered(box, tmp_path, limits) as project:
+        names = [f"{number}.bin" for number in range(10)]
+        for name in names[:6]:
+            (project.root / name).write_bytes(os.urandom(10_000))
+        start = view(project.root)
+        line = "for f in *; do head -c 20000 /dev/urandom > $f; done"
+        await project.call("execute_command", command=line)
+        with pytest.raises(UndoError, match="can't be kept for /redo: there was too much"):
+            await project.keeper.undo()
+        await project.keeper.undo(force=True)
+        assert view(project.root) == start
+
+        for name in names[6:]:
+            (project.root / name).write_bytes(os.urandom(10_000))
+        start = view(project.root)
+        await project.call("execute_command", command="rm *.bin")
+        assert "is full" in project.warnings[0]
+        assert [text.split(":")[0] for text in project.warnings[1:]] == [
+            f"/undo could not bring back {name}" for name in names[7:]
+        ]
+        moved = await project.keeper.undo()
+        assert sorted(view(project.root).items()) == sorted(start.items())[:7]
+        assert dict(moved.failed) == dict.fromkeys(names[7:], "there was too much to keep")
