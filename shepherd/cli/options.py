@@ -30,6 +30,7 @@ _MODULES: Mapping[str, str] = {
     "config": "config",
     "mcp": "mcp",
     "sessions": "sessions",
+    "undo": "undo",
     "memory": "memory",
     "hooks": "hooks",
     "schedule": "schedule",

@@ -1,5 +1,6 @@
 """Describes changes of files to the user."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec import Struct
@@ -30,11 +31,10 @@ class Describer(Struct, frozen=True):
         first_line = f"{title}: {kind_change}" if kind_change else ""
         if Kind.DIRECTORY in (before.kind, after.kind):
             return first_line
-        old_data, new_data = self.files.content(before), self.files.content(after)
-        old, new = _text(before, old_data), _text(after, new_data)
+        contents = [(state, self.files.content(state)) for state in (before, after)]
+        old, new = (_text(state, data) for state, data in contents)
         if old is None or new is None:
-            about = _about((before, old_data), (after, new_data))
-            return f"{title}: {kind_change or 'changed'} ({about})"
+            return f"{title}: {kind_change or 'changed'} ({_about(contents)})"
         diff = linediff.unified_diff(old, new, title)
         return "\n".join(filter(None, [first_line, diff]))
 
@@ -43,14 +43,7 @@ def _text(state: FileState, data: bytes | None) -> str | None:
     """The content as text; None if it is not text, or not stored."""
     if state.kind is Kind.ABSENT:
         return ""
-    encoding = None if data is None else textfile.detect(data)
-    if data is None or encoding is None:
-        return None
-    try:
-        # undecodable bytes became surrogates, which no terminal can print
-        return encoding.decode(data).encode("utf-8", "replace").decode()
-    except UnicodeDecodeError:
-        return None
+    return None if data is None else textfile.printable(data)
 
 
 def _kind_change(before: FileState, after: FileState) -> str:
@@ -66,14 +59,13 @@ def _kind_change(before: FileState, after: FileState) -> str:
     return ""
 
 
-def _about(*contents: tuple[FileState, bytes | None]) -> str:
-    """The sizes of contents that are not text, or the reason why one of them is not kept."""
+def _about(contents: Iterable[tuple[FileState, bytes | None]]) -> str:
+    """The sizes of what is not text, or the reason why one of them is not kept."""
     sizes: list[str] = []
     for state, data in contents:
         if state.kind is Kind.UNKEPT:
             return state.why or "not kept"
         if state.kind is Kind.FILE and data is None:
             return "not kept any more"
-        if data is not None:
-            sizes.append(pluralize(len(data), "byte", ","))
+        sizes += [] if data is None else [pluralize(len(data), "byte", ",")]
     return " became ".join(sizes)

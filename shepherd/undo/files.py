@@ -6,7 +6,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from itertools import groupby
@@ -109,11 +109,13 @@ class KeptFiles:
         except OSError as error:
             return FileState(Kind.UNKEPT, detail="unreadable", why=reason(error))
 
-    def unkept(self, paths: Iterable[str], total_bytes: float) -> Iterator[tuple[str, str]]:
-        """Those of the paths whose states could not be kept, with the reasons.
+    def unkept(self, paths: Iterable[str], total_bytes: float) -> tuple[list[tuple[str, str]], int]:
+        """The paths whose contents can't be kept, with the reasons, and the size of the others.
 
         It reads no contents. `total_bytes` is that of `states`.
         """
+        losses: list[tuple[str, str]] = []
+        size = 0
         for path in dict.fromkeys(paths):
             try:
                 status = os.lstat(path)
@@ -122,14 +124,15 @@ class KeptFiles:
             if not stat.S_ISREG(status.st_mode):
                 continue
             why = self._why_unkept(Path(path), status)
-            if not why and status.st_size > total_bytes:
-                why = TOO_MUCH
             if not why and not os.access(path, os.R_OK):
-                why = "permission denied"
+                why = os.strerror(errno.EACCES).lower()
+            if not why and size + status.st_size > total_bytes:
+                why = TOO_MUCH
             if why:
-                yield path, why
+                losses.append((path, why))
             else:
-                total_bytes -= status.st_size
+                size += status.st_size
+        return losses, size
 
     def _why_unkept(self, path: Path, status: os.stat_result) -> str:
         """Why the content of a regular file is never kept; "" if it may be."""

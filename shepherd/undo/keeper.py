@@ -66,40 +66,48 @@ class UndoKeeper:
         await self._try(lambda r: r.after(prepared))
         return result
 
+    async def do(self, work: Callable[[Recorder], T]) -> T:
+        """Do the work in the thread of the store, and pass its warnings on; raises UndoError."""
+        try:
+            return await asyncio.wrap_future(self._thread.submit(partial(self._work, work)))
+        finally:
+            while self._warnings:
+                self._warn(self._warnings.pop(0))
+
     async def unkept(self, paths: Collection[str]) -> list[str]:
         """What can't be brought back after a change of these absolute paths, for the user.
 
         It reads no contents. What it has told is not told again before the call.
         """
         try:
-            return await self._do(lambda r: r.unkept(paths))
+            return await self.do(lambda r: r.unkept(paths))
         except UndoError:  # the call itself warns of it
             return []
 
     async def undo(self, count: int = 1, *, force: bool = False) -> MoveResult:
         """Undo the last changes. Raises UndoError, and changes nothing, if something else
         changed a file since, unless `force`."""
-        return await self._do(lambda r: r.undo(count, self._position(), force=force))
+        return await self.do(lambda r: r.undo(count, self._position(), force=force))
 
     async def redo(self, count: int = 1, *, force: bool = False) -> MoveResult:
         """Make the last undone changes again; raises UndoError like `undo`."""
-        return await self._do(lambda r: r.redo(count, self._position(), force=force))
+        return await self.do(lambda r: r.redo(count, self._position(), force=force))
 
     async def move_to(self, position: int, *, force: bool = False) -> MoveResult:
         """Give all files the states that they had when message `position` was added."""
-        return await self._do(lambda r: r.move_to(position, self._position(), force=force))
+        return await self.do(lambda r: r.move_to(position, self._position(), force=force))
 
     async def check_move(self, position: int) -> None:
         """Raise the UndoError of `move_to`, if any."""
-        await self._do(lambda r: r.check_move(position))
+        await self.do(lambda r: r.check_move(position))
 
     async def changed_files(self, position: int) -> list[str]:
         """The paths that changed since message `position` was added."""
-        return await self._do(lambda r: r.changed_files(position))
+        return await self.do(lambda r: r.changed_files(position))
 
     async def diff(self) -> str:
         """The changes of the session's files since its start, as one diff."""
-        return await self._do(lambda r: r.diff())
+        return await self.do(lambda r: r.diff())
 
     async def preface(self) -> str:
         """What the user undid since the last message, for the model; "" if nothing."""
@@ -107,7 +115,7 @@ class UndoKeeper:
         if self._recorder is None and not (self._position() and self._path.exists()):
             return ""
         try:
-            return await self._do(lambda r: r.preface(self._position()))
+            return await self.do(lambda r: r.preface(self._position()))
         except UndoError:
             # the next call warns of it
             return ""
@@ -117,18 +125,10 @@ class UndoKeeper:
         await asyncio.wrap_future(self._thread.submit(self._close))
         self._thread.shutdown(wait=False)
 
-    async def _do(self, work: Callable[[Recorder], T]) -> T:
-        """Do the work in the thread of the store, and pass its warnings on; raises UndoError."""
-        try:
-            return await asyncio.wrap_future(self._thread.submit(partial(self._work, work)))
-        finally:
-            while self._warnings:
-                self._warn(self._warnings.pop(0))
-
     async def _try(self, work: Callable[[Recorder], object]) -> None:
         """Do the work; the first failure becomes a warning, as it must not stop the call."""
         try:
-            await self._do(work)
+            await self.do(work)
         except UndoError as error:
             if not self._has_warned:
                 self._has_warned = True

@@ -2,19 +2,18 @@
 
 import os
 import shlex
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from shepherd.errors import UndoError
 from shepherd.tools.access import Access, AccessKind, Claim
 from shepherd.tools.consent import PreparedCall
 from shepherd.tools.text import pluralize
-from shepherd.undo import log, scan
+from shepherd.undo import log, points, scan
 from shepherd.undo.describe import Describer
 from shepherd.undo.files import KeptFiles
-from shepherd.undo.limits import LimitNotices
 from shepherd.undo.store import Change, ChangeKind, Entry, FileState, Kind, UndoStore
 
 MAX_NAMES = 20
@@ -22,6 +21,9 @@ MAX_NAMES = 20
 
 MAX_NAMED = 200
 """The limit of files that a command only mentions."""
+
+MAX_SENTENCES = 5
+"""The limit of files of which the user hears before a call."""
 
 _READ_ONLY = """
 ls cat head tail wc pwd echo printf stat du df grep egrep fgrep diff cmp basename dirname realpath
@@ -108,7 +110,7 @@ class Recorder:
         self._scanner = scanner
         self._warn = warn
         self._describer = Describer(files, cwd)
-        self._limits = LimitNotices(store, files, self._describer.name)
+        self._announced = set[str]()  # the paths that the user knows to be unkept
         self._scan_problem = ""  # why the working directory is not watched any more
         self._running: dict[int, _RunningCall] = {}  # by the identity of the prepared call
         self._log = log.ChangeLog(store, files)
@@ -117,11 +119,10 @@ class Recorder:
     def before(self, prepared: PreparedCall, at: int, is_over: Callable[[], bool]) -> None:
         """Keep what the call may change. `is_over` tells later whether it was cancelled."""
         self._settle(lambda running: running.is_over())  # cancelled calls had no `after`
-        written = written_paths(prepared)
-        removals = self._limits.removals(written)
-        paths = self._files.states(written, total_bytes=self._store.limits.call_bytes)
+        call_bytes = self._store.limits.call_bytes
+        paths = self._files.states(written_paths(prepared), total_bytes=call_bytes)
         unkept = [(p, s.why) for p, s in paths.items() if s.kind is Kind.UNKEPT and s.marks]
-        for sentence in (*removals, *self._limits.losses(unkept)):
+        for sentence in self._losses(unkept):
             self._warn(sentence)
         tree, problem = self._look_through() if changes_tree(prepared) else (None, "")
         if not paths and tree is None and not problem:
@@ -134,8 +135,9 @@ class Recorder:
 
     def unkept(self, paths: Collection[str]) -> list[str]:
         """What can't be brought back after a change of these paths; see `UndoKeeper.unkept`."""
-        unkept = self._files.unkept(paths, self._store.limits.call_bytes)
-        return [*self._limits.losses(unkept), *self._limits.removals(paths)]
+        unkept, size = self._files.unkept(paths, self._store.limits.call_bytes)
+        self._store.check_space(size)
+        return self._losses(unkept)
 
     def after(self, prepared: PreparedCall) -> None:
         """Record what the call has changed."""
@@ -151,7 +153,7 @@ class Recorder:
         notes = self._log.notes_after(first_undone)
         if not steps:
             raise UndoError("There is nothing to undo.", *notes)
-        moved = self._make(steps, at, force=force)
+        moved = self._make(steps, self._log.states(steps), at, force=force)
         moved.notes = notes
         return moved
 
@@ -161,12 +163,13 @@ class Recorder:
         steps = self._log.steps(ChangeKind.REDO, count)
         if not steps:
             raise UndoError("There is nothing to redo.")
-        return self._make(steps, at, force=force)
+        return self._make(steps, self._log.states(steps), at, force=force)
 
     def move_to(self, position: int, at: int, *, force: bool) -> log.MoveResult:
         """Give all files the states that they had when message `position` was added."""
         self._settle()
-        return self._make(self._log.steps_to(position), at, force=force)
+        steps = self._log.steps_to(position)
+        return self._make(steps, self._log.states(steps), at, force=force)
 
     def check_move(self, position: int) -> None:
         """Raise the UndoError of `move_to`, if any, and change nothing."""
@@ -179,6 +182,30 @@ class Recorder:
         self._settle()
         steps = self._log.steps_to(position)
         return [self._describer.name(entry.path) for step in steps for entry in step.entries]
+
+    def points(self) -> list[points.Point]:
+        """The points of all sessions, the newest first."""
+        return points.all_points(self._store)
+
+    def show(self, id: str) -> str:
+        """What a point changed, as one diff."""
+        entries = points.entries_of(points.find_point(self._store, id), ())
+        return "\n".join(
+            filter(None, (self._describer.diff(e.path, e.before, e.after) for e in entries))
+        )
+
+    def restore(self, id: str, paths: Collection[Path], *, force: bool) -> log.MoveResult:
+        """Give files the states that they had before a point; this is a change of this session.
+
+        The session of the point may be in use: nothing about it is written.
+        """
+        point = points.find_point(self._store, id)
+        entries = tuple(points.entries_of(point, paths))
+        step = log.Step(ChangeKind.MOVE, f"shepherd undo restore {id}", entries)
+        states = self._log.states([step])
+        changes = self._store.changes(point.session)
+        step = structs.replace(step, entries=tuple(points.way_back(entries, changes, states)))
+        return self._make([step], states, 0, force=force)
 
     def diff(self) -> str:
         """The changes of the session's files since its start, as one diff."""
@@ -207,9 +234,10 @@ class Recorder:
         finally:
             self._store.close()
 
-    def _make(self, steps: list[log.Step], at: int, *, force: bool) -> log.MoveResult:
+    def _make(
+        self, steps: list[log.Step], states: dict[str, FileState], at: int, *, force: bool
+    ) -> log.MoveResult:
         """Make the steps, unless they would lose something; the result has names for the user."""
-        states = self._log.states(steps)
         if not force:
             self._check(steps, states)
         moved = self._log.make(steps, states, at)
@@ -232,6 +260,17 @@ class Recorder:
         if others:
             text += f" {pluralize(len(others), 'other file')} can't be changed either."
         raise UndoError(text, *filter(None, diffs))
+
+    def _losses(self, unkept: Sequence[tuple[str, str]]) -> list[str]:
+        """Sentences about files that can't be kept, with the reasons; each file is named once."""
+        new = [(path, why) for path, why in unkept if path not in self._announced]
+        self._announced.update(path for path, _ in new)
+        name = self._describer.name
+        lines = [f"/undo could not bring back {name(path)}: {why}." for path, why in new]
+        if len(new) > MAX_SENTENCES:
+            more = pluralize(len(new) - MAX_SENTENCES, "more file")
+            lines[MAX_SENTENCES:] = [f"/undo could not bring back {more} either."]
+        return lines
 
     def _record(self, running: _RunningCall) -> None:
         """Write what a call has changed, and a note if that is not known in full."""

@@ -5,6 +5,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ MIGRATIONS = (
 
 
 _CHANGES = (
-    "SELECT number, at, kind, label, entries, finished FROM changes WHERE session = ? "
+    "SELECT number, at, kind, label, entries, finished, time FROM changes WHERE session = ? "
     "ORDER BY number"
 )
 
@@ -145,7 +146,8 @@ class Change(Struct, frozen=True):
     """Paths that changed together.
 
     `at` is the number of the session's next message. `label` describes the cause for the user. An
-    unfinished change belongs to a program that was killed; its states after it are not known.
+    unfinished change belongs to a call that runs, or to a program that was killed; its states after
+    it are not known. `time` is that of its last writing, in nanoseconds.
     """
 
     number: int
@@ -154,6 +156,7 @@ class Change(Struct, frozen=True):
     label: str
     entries: tuple[Entry, ...] = ()
     finished: bool = True
+    time: int = 0
 
 
 class UndoStore:
@@ -169,6 +172,7 @@ class UndoStore:
         self._file = database.DatabaseFile(path, MIGRATIONS, self._warn_of_damage, errors.UndoError)
         # whether what is too old has been removed
         self._is_cleaned = False
+        self._is_full = False
 
     def put(self, session: str, objects: dict[str, bytes]) -> None:
         """Store contents by their digests, in one transaction; the oldest go if it is full."""
@@ -197,16 +201,14 @@ class UndoStore:
         def work(connection: sqlite3.Connection) -> int:
             connection.executemany("UPDATE objects SET used = ? WHERE digest = ?", rows)
             statement = "SELECT bytes FROM objects WHERE digest = ?"
-            found = (connection.execute(statement, row[1:]).fetchone() for row in rows)
-            return sum(row[0] for row in found if row)
+            sizes = (connection.execute(statement, row[1:]).fetchone() for row in rows)
+            return sum(size[0] for size in sizes if size)
 
         return self._file.run(work) if rows else 0
 
-    def oldest_to_go(self, more: int) -> int:
-        """When the oldest content was used last, if it goes for so many bytes more; otherwise 0."""
-        statement = "SELECT total(bytes), min(used) FROM objects"
-        total, oldest = self._file.run(lambda c: c.execute(statement).fetchone(), write=False)
-        return int(oldest) if more and total and total + more > self.limits.max_bytes else 0
+    def check_space(self, more: int) -> None:
+        """Warn if the oldest contents have to go before so many bytes more can be kept."""
+        self._file.run(lambda c: self._excess(c, more), write=False)
 
     def get(self, digest: str) -> bytes | None:
         """The content of a digest, None if it is not stored any more."""
@@ -239,9 +241,17 @@ class UndoStore:
 
         rows = self._file.run(lambda c: c.execute(_CHANGES, (session,)).fetchall(), write=False)
         return [
-            Change(n, at, ChangeKind(kind), label, entries_from_json(text), bool(finished))
-            for n, at, kind, label, text, finished in rows
+            Change(n, at, ChangeKind(kind), label, entries_from_json(text), bool(finished), written)
+            for n, at, kind, label, text, finished, written in rows
         ]
+
+    def sessions(self) -> list[str]:
+        """The sessions with changes."""
+        if not self.path.exists():
+            return []
+        statement = "SELECT DISTINCT session FROM changes"
+        rows = self._file.run(lambda c: c.execute(statement).fetchall(), write=False)
+        return [row[0] for row in rows]
 
     def forget(self, session: str) -> None:
         """Remove all about a session, and the contents that no other session uses."""
@@ -271,11 +281,10 @@ class UndoStore:
 
     def _free_space(self, connection: sqlite3.Connection, kept: set[str]) -> None:
         """Remove the contents that were used longest ago if the store is too large."""
-        total = int(connection.execute("SELECT total(bytes) FROM objects").fetchone()[0])
-        limit = self.limits.max_bytes
-        if total <= limit:
+        to_free = self._excess(connection)
+        if to_free <= 0:
             return
-        to_free = total - limit + limit // FREED_SHARE
+        to_free += self.limits.max_bytes // FREED_SHARE
         rows = connection.execute("SELECT digest, bytes FROM objects ORDER BY used").fetchall()
         for digest, size in rows:
             if to_free <= 0:
@@ -283,6 +292,19 @@ class UndoStore:
             if digest not in kept:  # the contents that were just stored
                 connection.execute("DELETE FROM objects WHERE digest = ?", (digest,))
                 to_free -= size
+
+    def _excess(self, connection: sqlite3.Connection, more: int = 0) -> int:
+        """How many bytes are too much with so many more; the first time, the user hears of it."""
+        statement = "SELECT total(bytes), min(used) FROM objects"
+        total, oldest = connection.execute(statement).fetchone()
+        excess = int(total) + more - self.limits.max_bytes
+        if total and excess > 0 and not self._is_full:
+            self._is_full = True
+            day = f"{datetime.fromtimestamp(oldest / 10**9).astimezone():%Y-%m-%d}"
+            limit = f"undo.max_mib = {self.limits.max_bytes >> 20}"
+            oldest_files = f"its oldest files, of {day}, are the next to go"
+            self._warn(f"The store of /undo is full ({limit}): {oldest_files}.")
+        return excess
 
     def _warn_of_damage(self, error: Exception, aside: Path) -> None:
         self._warn(f"The store for /undo was damaged ({error}); the old file is {aside}")

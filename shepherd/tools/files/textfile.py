@@ -40,6 +40,18 @@ UTF8 = Encoding("utf-8", "surrogateescape")
 LATIN1 = Encoding("latin-1")
 
 
+def printable(data: bytes) -> str | None:
+    """A whole file as text for the terminal; None if it is not text."""
+    encoding = detect(data)
+    if encoding is None:
+        return None
+    try:
+        # undecodable bytes became surrogates, which no terminal can print
+        return encoding.decode(data).encode("utf-8", "replace").decode()
+    except UnicodeDecodeError:
+        return None
+
+
 def detect(head: bytes) -> Encoding | None:
     """The encoding of a file that starts with `head`; None if it is binary.
 

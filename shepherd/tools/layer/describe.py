@@ -170,14 +170,7 @@ def _content(top: Path, path: str) -> _Content:
             data = file.read(_MAX_TEXT) if size <= _MAX_TEXT else b"\0"
     except OSError:  # it was a link before, or something else has replaced it
         return _Content()
-    encoding = textfile.detect(data)
-    if encoding is None:
-        return _Content(size)
-    try:
-        # undecodable bytes became surrogates, which no terminal can print
-        return _Content(size, encoding.decode(data).encode("utf-8", "replace").decode())
-    except UnicodeDecodeError:
-        return _Content(size)
+    return _Content(size, textfile.printable(data))
 
 
 def name(path: str) -> str:
