@@ -128,8 +128,8 @@ def protected_rules() -> tuple[Rule, ...]:
 
 
 _ENVIRONMENT = """
-*[A-Za-z0-9_)-].env .env .env.* .env-* .env_* env.{bak,backup,old,orig,save} .envrc .flaskenv
-.dev.vars .secret .secrets .secrets/**
+*[A-Za-z0-9_)-].env .env .env.* .env-* .env_* env.{bak,backup,old,orig,save}{,[0-9]*}
+env.{local,prod,production,staging} .envrc .flaskenv .dev.vars .secret .secrets .secrets/**
 """
 _KEYS = """
 id_{rsa,dsa,ecdsa,ed25519,ecdsa_sk,ed25519_sk,xmss}{,[._-]*} *_{rsa,dsa,ecdsa,ed25519}

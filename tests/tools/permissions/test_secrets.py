@@ -20,7 +20,8 @@ KEYS = """
 id_rsa id_ed25519 id_rsa_work id_ed25519-github deploy_rsa server.pem server.key AuthKey_1.p8 a.p12
 a.pfx store.jks debug.keystore putty.ppk pass.kdbx host.keytab office.ovpn .ssh/config .ssh/known
 .gnupg/secring.gpg my-private-key.asc secret-subkeys.gpg .password-store/mail.gpg
-etc/ssh_host_rsa_key .config/sops/age/keys.txt wg0.conf wallet.dat ca.key.b64
+etc/ssh_host_rsa_key .config/sops/age/keys.txt wg0.conf wallet.dat ca.key.b64 server-key.der
+key.der.bak private.der privkey.der.old
 """
 ACCOUNTS = """
 .env .env.local .env.production .env-prod .env_old prod.env .envrc .dev.vars .secrets.toml
@@ -34,7 +35,8 @@ my-service-account-key.json proj-firebase-adminsdk-x.json client_secret_1.json t
 kaggle.json .config/gcloud/application_default_credentials.json
 gcp/application_default_credentials.json .aws/credentials .aws/sso/cache/abc.json
 .aws/cli/cache/x.json .azure/msal_token_cache.json .azure/accessTokens.json .oci/config
-.vault-token .htpasswd rootkey.csv u_accessKeys.csv
+.vault-token .htpasswd rootkey.csv u_accessKeys.csv .aws/config .aws/config.old env.bak env.bak2
+env.backup.1 env.save~ prod.env.save .env.bak2 .env.prod.bak env.local env.production
 """
 HISTORIES = """
 .bash_history .zsh_history .psql_history .mysql_history .python_history .node_repl_history
@@ -64,6 +66,7 @@ credentials.json.example history.py bash_history.md environment.py tokens.json t
 service.json account.json keys.md keyboard.py kubeconfig.go .envoy/config config.json settings.xml
 auth.json locales/en/auth.json credentials.go cookies/index.ts cookies .terraform.lock.hcl main.tf
 src/key.rs monkey.txt gradle.properties config docs/id_card.md test.environment old.txt a.2024.txt
+env.d.ts env.py env.bak.py server.der ca.der public.der
 """
 
 
