@@ -8,9 +8,11 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shepherd.errors import ToolError
 from shepherd.tools.layer.change import Change, Deed, Sort, attribute, marks_of, status_of
 from shepherd.tools.layer.layer import Layer
 from shepherd.tools.layer.renames import with_renames
+from shepherd.tools.paths import reason
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.view.toolchains import SYSTEM, tool_paths
 
@@ -34,9 +36,14 @@ class Effect(Struct, frozen=True):
 
 
 def read_effect(layer: Layer) -> Effect:
-    """The effect of the commands that have worked in the layer; raises OSError."""
+    """The effect of the commands that have worked in the layer; raises ToolError."""
     reader = _Reader(layer.upper, layer.root)
-    reader.read_directory(Path())
+    try:
+        reader.read_directory(Path())
+    except RecursionError as error:
+        raise ToolError("there are too many directories in each other") from error
+    except OSError as error:  # such as a path that is too long to be opened
+        raise ToolError(f"they can't be read: {reason(error)}") from error
     changes = with_renames(reader.changes, layer.upper, layer.root)
     return Effect(tuple(changes), tuple(reader.left_out))
 

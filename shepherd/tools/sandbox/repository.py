@@ -18,6 +18,7 @@ _DATA = re.compile(
 )
 """Entries that hold data, such as `COMMIT_EDITMSG`."""
 
+_MAX_PARTS = 20
 _OBJECTS = "objects"  # they are many, and nothing there runs a program
 _PLAN = Path("rebase-merge", "git-rebase-todo")
 _STEP = re.compile(
@@ -63,14 +64,17 @@ def _programs(git: Path, below: Path) -> Iterator[Path]:
             yield path
 
 
-def _programs_of_submodules(place: Path, below: Path) -> Iterator[Path]:
-    """Those of the repositories in a directory; a new repository counts as a whole."""
+def _programs_of_submodules(place: Path, below: Path, parts: int = 1) -> Iterator[Path]:
+    """Those of the repositories in a directory; a new repository counts as a whole.
+
+    The name of a submodule may have several `parts`.
+    """
     for entry in _entries(place):
         lower = below / entry.name
-        if (lower / "HEAD").exists():
+        if os.access(lower / "HEAD", os.F_OK):  # no error, also for a path that is too long
             yield from _programs_unless_link(entry, lower)
-        elif lower.is_dir():  # the name of a submodule may have several parts
-            yield from _programs_of_submodules(Path(entry.path), lower)
+        elif os.access(f"{lower}/.", os.F_OK) and parts < _MAX_PARTS:
+            yield from _programs_of_submodules(Path(entry.path), lower, parts + 1)
         else:
             yield Path(entry.path)
 
@@ -106,18 +110,23 @@ def _steps(path: Path) -> frozenset[str]:
 
 
 def _text(path: Path) -> str:
-    """The text of a file; "" if it is none, or a link."""
-    if path.is_symlink() or not path.is_file():
+    """The text of a file; "" if it is none, or a link, or can't be read."""
+    try:
+        is_file = path.is_file() and not path.is_symlink()
+        return path.read_text("utf-8", "surrogateescape") if is_file else ""
+    except OSError:
         return ""
-    return path.read_text("utf-8", "surrogateescape")
 
 
 def _entries(directory: Path) -> list[os.DirEntry[str]]:
-    """The entries of a directory; none if it is a file or a link, or is not there."""
-    if directory.is_symlink() or not directory.is_dir():
+    """The entries of a directory; none if it is a file or a link, or git can't read it either."""
+    try:
+        if directory.is_symlink() or not directory.is_dir():
+            return []
+        with os.scandir(directory) as entries:
+            return list(entries)
+    except OSError:
         return []
-    with os.scandir(directory) as entries:
-        return list(entries)
 
 
 def git_directories(root: Path) -> tuple[Path, ...]:

@@ -160,6 +160,20 @@ async def test_a_folder_moves_with_mv(project: Project) -> None:
     assert not (project.root / "old").exists()
 
 
+@pytest.mark.parametrize(("name", "count"), [("d", 3000), ("d" * 200, 60)])
+async def test_directories_that_are_too_deep_are_not_kept(
+    project: Project, tmp_path: Path, name: str, count: int
+) -> None:
+    code = f"import os\nfor _ in range({count}):\n os.mkdir('{name}'); os.chdir('{name}')\n"
+    (project.root / "deep.py").write_text(code)
+
+    text = await project.call("execute_command", command="python3 deep.py; echo made")
+
+    assert text.startswith("made\n[its changes were not kept: ")
+    assert not (project.root / name).exists()
+    assert not [*(tmp_path / "layers").glob("layer-*")]
+
+
 LOSSES = (
     "rm -rf src",
     "rm -rf ./* .[a-z]*",

@@ -1,6 +1,8 @@
 """What an approved git line runs, such as a filter, leaves nothing that git starts later."""
 
+import contextlib
 import itertools
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,6 +14,7 @@ from shepherd.tools.permissions.approval import Choice
 from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.repository import programs_of
 from shepherd.tools.sandbox.sandbox import Finding, Sandbox
+from shepherd.tools.sandbox.view.private import remove_tree
 from tests.examples import some
 from tests.tools.sandbox.boxes import BOXES, need
 from tests.tools.workshop import Workshop, open_workshop
@@ -199,6 +202,18 @@ def _fill_with_branches(root: Path) -> None:
     (root / "four").write_text("1\n")
     git(root, "add", "four")
     git(root, "commit", "-qm", "four")
+
+
+def test_no_depth_hides_a_program(tmp_path: Path) -> None:
+    git, place = tmp_path / "git", tmp_path / "git" / "modules"
+    place.mkdir(parents=True)
+    (git / "commondir").write_text("../evil")
+    with contextlib.chdir(place):
+        for _ in range(3000):
+            Path("d" * 200).mkdir()
+            os.chdir("d" * 200)
+    assert git / "commondir" in programs_of(git)
+    remove_tree(git)
 
 
 PLANS = {
