@@ -75,7 +75,7 @@ class Shielding:
             writable=(*self._sandbox.writable, *git, *_granted(rights, root, _WRITES)),
             network=rights.network,
             read_only=rights.read_only,
-            repositories=git,
+            repositories=tuple(Path(os.path.realpath(directory)) for directory in git),
             find_shielded=partial(self._all_shielded, rights) if rights.through else None,
         )
         return profile, is_complete

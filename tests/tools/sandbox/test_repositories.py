@@ -135,6 +135,50 @@ async def test_nothing_runs_afterwards(tmp_path: Path, name: str, box: Box, way:
     assert not mark.exists()
 
 
+OUTER = {
+    "commondir": "mkdir evil; cp -r $GIT/objects $GIT/refs evil/; {setting} > evil/config\n"
+    "echo $PWD/evil > $GIT/commondir",
+    "settings": "{setting} > $GIT/config.worktree",
+    "settings of another": "cd $(git rev-parse --git-common-dir)/worktrees/side\n"
+    "{setting} > config.worktree",
+    "the plan of a rebase": "mkdir $GIT/rebase-merge; cp saved/* $GIT/rebase-merge/\n"
+    "echo 'exec touch {mark}' > $GIT/rebase-merge/git-rebase-todo",
+}
+"""Attacks on a git directory outside of the working directory."""
+
+
+@pytest.mark.parametrize("kind", ["behind a link", "work tree", "work tree, no layer"])
+@pytest.mark.parametrize("attack", OUTER.values(), ids=OUTER)
+async def test_nothing_runs_in_a_repository_outside(tmp_path: Path, attack: str, kind: str) -> None:
+    box = next(box for box in BOXED if box.name == "landlock")
+    need(box)
+    main, mark = tmp_path / "main", tmp_path / "mark"
+    main.mkdir()
+    fill(main, mark)
+    if kind == "behind a link":
+        main.rename(tmp_path / "project")
+        (tmp_path / "project" / ".git").rename(tmp_path / "elsewhere.git")
+        (tmp_path / "project" / ".git").symlink_to(tmp_path / "elsewhere.git")
+    else:
+        git(main, "worktree", "add", "-q", str(tmp_path / "project"), "HEAD")
+        shutil.copytree(main / "saved", tmp_path / "project" / "saved")
+        git(main, "checkout", "-q", "--detach", "HEAD")
+    shop = workshop(tmp_path, box, "no layer" if "no" in kind else "layer")
+    (shop.root / "text.made").write_text("two\n")
+    lines = attack.format(mark=mark, setting=SETTING.format(mark=mark))
+    (shop.root / "filter.sh").write_text(f"GIT=$(git rev-parse --git-dir)\n{lines}\n")
+
+    text = await shop.call("execute_command", command="git add text.made")
+    assert "the sandbox refused" in text
+    (shop.root / "filter.sh").write_text("cat\n")
+    mark.unlink(missing_ok=True)
+    for place in (shop.root, tmp_path / "main" / "side", tmp_path / "project" / "side"):
+        for line in USERS_LINES.replace("\n", ";").split(";") if place.exists() else ():
+            git(place, *line.split()[1:], check=False)
+
+    assert not mark.exists()
+
+
 LINES = {
     "git commit -qm three --allow-empty": 1,
     "git checkout -q -b topic && git checkout -q main": 1,
