@@ -124,7 +124,11 @@ class RunTask(tool.Tool[TaskArguments]):
         progress = Progress(label, context.on_event, events.Topic.TASK, arguments.model or TASK)
         progress.line("waiting" if tasks.slots.locked() else "starting")
         async with tasks.slots:
-            result = await _report(tasks, arguments, context.runner.on_behalf_of(caller), progress)
+            runner = context.runner.on_behalf_of(caller, in_layer=True)
+            try:
+                result = await _report(tasks, arguments, runner, progress)
+            finally:  # what a failed or stopped task has changed
+                await runner.settle(keep=False)
         text = cap_text(result.content, context.output_bytes, context.spill_dir)
         return structs.replace(result, content=text)
 
@@ -147,7 +151,12 @@ async def _report(
         outcome = await run_turn(session, prompt, backend, tools, progress, limits)
     except errors.ShepherdError as error:
         raise errors.ToolError(f"{progress.label} failed: {error}") from error
-    return answer_of(progress.label, session, outcome.finish_reason, progress.error)
+    answer = answer_of(progress.label, session, outcome.finish_reason, progress.error)
+    try:
+        note = await runner.settle()
+    except errors.ToolError as error:
+        note = str(error)
+    return structs.replace(answer, content=f"{answer.content}\n[{note}]") if note else answer
 
 
 def _session(parent: Session, label: str) -> Session:

@@ -18,6 +18,7 @@ from shepherd.tools.consent import CallStep, Consent, PreparedCall, parse_argume
 from shepherd.tools.deferred import unknown_tool
 from shepherd.tools.layer.effect import read_effect
 from shepherd.tools.layer.patch import patch
+from shepherd.tools.layer.shared import SharedLayer
 from shepherd.tools.paths import REAL_FILES
 from shepherd.tools.permissions.approval import Approver, CallObserver, harmless_error
 from shepherd.tools.permissions.policy import PermissionPolicy, Verdict
@@ -59,6 +60,7 @@ class ToolRunner:
         self.caller = ""
         self.observer: CallObserver | None = None
         self.wrap_nested: WrapNested | None = None
+        self.own_layer: SharedLayer | None = None
         spill_dir = context.spill_dir.resolve()
         self.context = replace(context, cwd=policy.cwd, spill_dir=spill_dir)
         sandbox = context.sandbox or Sandbox(SandboxMode.OFF)  # programs run without a box
@@ -69,12 +71,16 @@ class ToolRunner:
         """The tools that it runs."""
         return self.registry
 
-    def on_behalf_of(self, caller: str) -> CallRunner:
+    def on_behalf_of(self, caller: str, *, in_layer: bool = False) -> CallRunner:
         """A runner for a model that a tool calls, with the same rules and the same approver.
 
-        Requests for approval name the caller. Tools that call models are left out.
+        Requests for approval name the caller. Tools that call models are left out. With `in_layer`
+        its calls work in a layer of their own, unless they work in that of a turn already.
         """
         nested = copy(self)
+        if in_layer and not self.policy.reviews:
+            nested.own_layer = SharedLayer()
+            nested.context = replace(self.context, review=nested.own_layer)
         nested.registry = ToolRegistry(tool for tool in self.registry if not tool.calls_models)
         nested.caller = caller
         return nested if self.wrap_nested is None else self.wrap_nested(nested)
@@ -100,9 +106,8 @@ class ToolRunner:
         """The call's result, whatever happens; only cancelling the task raises."""
         limit = min(output_bytes or self.context.output_bytes, self.context.output_bytes)
         mode = self.policy.mode
-        consent = Consent(
-            call, self.policy, self._confiner, self.approver, self.observer, self.caller
-        )
+        policy = await self._policy_of_calls()
+        consent = Consent(call, policy, self._confiner, self.approver, self.observer, self.caller)
         context = replace(self.context, output_bytes=limit, on_event=on_event, runner=self)
         try:
             result = await consent.disclosed(await self._run_approved(call, context, consent))
@@ -115,6 +120,27 @@ class ToolRunner:
             on_event(events.Notice(self.policy.mode.value, events.Topic.MODE))
         return await asyncio.to_thread(self._presentable, result, limit)
 
+    async def _policy_of_calls(self) -> PermissionPolicy:
+        """The rules for the next call; in a layer of its own, the question comes at the end."""
+        if self.own_layer is None or self.policy.mode is ApproveMode.PLAN:
+            return self.policy
+        place = await self._confiner.layer_place()
+        return self.policy if place is None else self.policy.in_layer()
+
+    async def settle(self, *, keep: bool = True) -> str:
+        """Commit or drop what the calls have changed in a layer of their own; raises ToolError."""
+        if self.own_layer is None or self.own_layer.layer is None:
+            return ""
+        try:
+            if not keep:
+                return ""
+            reviewed = await self.review()
+            if reviewed.feedback:  # of the user, or about a conflict
+                raise errors.ToolError(f"its changes were not kept. {reviewed.feedback}")
+            return reviewed.text
+        finally:
+            await self.own_layer.drop()
+
     async def review(self) -> Reviewed:
         """Ask about all that the calls have changed in the layer of the mode `review`."""
         review = self.context.review
@@ -124,7 +150,8 @@ class ToolRunner:
         call, tool = messages.ToolCall("review", ReviewChanges.name, {}), ReviewChanges()
         consent = Consent(call, self.policy, self._confiner, answer, self.observer, self.caller)
         prepared = await self._prepare(call, tool, tool.arguments(), self.context, consent)
-        plan = Plan(Verdict(Decision.ALLOW), self.policy, asks_effect=True)
+        asks = self.policy.mode is not ApproveMode.AUTO
+        plan = Plan(Verdict(Decision.ALLOW), self.policy, asks_effect=asks)
         settlement = Settlement(prepared, plan, self._confiner, consent, self.undo)
         return await settle(review, settlement, answer)
 
@@ -152,7 +179,7 @@ class ToolRunner:
         await self._confiner.prepare(context.on_event)
         # tools that call models run the calls of these; extensions know nothing of layers
         knows_layers = not (tool.calls_models or tool.is_extension)
-        review = context.review if knows_layers and self.policy.reviews else None
+        review = context.review if knows_layers and consent.policy.reviews else None
         async with AsyncExitStack() as seen:
             if review is not None:
                 layer = await review.open(await self._confiner.layer_place(), self.policy.cwd)

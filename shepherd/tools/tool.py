@@ -276,8 +276,18 @@ class CallRunner(Protocol):
         """The tools that it runs."""
         ...
 
-    def on_behalf_of(self, caller: str) -> "CallRunner":
-        """A runner for a model that a tool calls, with the same rules and the same approver."""
+    def on_behalf_of(self, caller: str, *, in_layer: bool = False) -> "CallRunner":
+        """A runner for a model that a tool calls, with the same rules and the same approver.
+
+        With `in_layer` its calls work in a layer of their own, which `settle` ends.
+        """
+        ...
+
+    async def settle(self, *, keep: bool = True) -> str:
+        """Commit what the calls have changed in a layer of their own, or drop it.
+
+        Returns a note for the model that waits for the work; raises ToolError if nothing is kept.
+        """
         ...
 
     async def run(

@@ -226,7 +226,7 @@ def approval_question(request: ApprovalRequest) -> Question:
         title, lines = "Carry out this plan", text_lines(request.preview)
         entries = (Entry(e.answer, text=_WORDS[e.answer].of_plan) for e in entries)
     elif request.is_effect:
-        caller, title = "", "Keep these changes"
+        title = "Keep these changes"
         entries = (Entry(e.answer, e.rules, _WORDS[e.answer].of_effect) for e in entries)
     return Question(
         title=f"{title}{caller}?{sandbox}",

@@ -306,9 +306,13 @@ class AuditedTools(Struct, frozen=True):
         """The tools that the runner offers."""
         return self.runner.tools
 
-    def on_behalf_of(self, caller: str) -> CallRunner:
+    def on_behalf_of(self, caller: str, *, in_layer: bool = False) -> CallRunner:
         """A runner for a model that a tool calls, with the same rules and the same approver."""
-        return self.runner.on_behalf_of(caller)
+        return self.runner.on_behalf_of(caller, in_layer=in_layer)
+
+    async def settle(self, *, keep: bool = True) -> str:
+        """Commit what the calls have changed in a layer of their own, or drop it."""
+        return await self.runner.settle(keep=keep)
 
     async def run(
         self,

@@ -70,6 +70,7 @@ class PermissionPolicy:
         # whether commands can run in a tested sandbox, and whether one that does is asked about
         self.has_sandbox = False
         self.has_layer = False  # whether a layer works here, for the mode `review`
+        self.is_in_layer = False  # a copy for a sub-agent, which has a layer of its own
         self.is_contained = False
         self._store = store
         self._repositories = RepositoryGuard(self.cwd)
@@ -198,8 +199,14 @@ class PermissionPolicy:
 
     @property
     def reviews(self) -> bool:
-        """Whether calls work in one layer, and all changes are asked about at the turn's end."""
-        return self.mode is ApproveMode.REVIEW and self.has_layer
+        """Whether calls work in one layer, and all changes are asked about at its end."""
+        return self.is_in_layer or (self.mode is ApproveMode.REVIEW and self.has_layer)
+
+    def in_layer(self) -> "PermissionPolicy":
+        """The same rules for the calls of a sub-agent, which work in a layer of their own."""
+        policy = copy(self)
+        policy.is_in_layer = True
+        return policy
 
     @property
     def _allows_edits(self) -> bool:
