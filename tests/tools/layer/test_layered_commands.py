@@ -91,6 +91,19 @@ async def test_what_something_else_changed_is_not_overwritten(
     assert not (project.root / "other").exists()
 
 
+async def test_a_protected_file_that_the_user_makes_meanwhile_stays(
+    project: Project, tmp_path: Path
+) -> None:
+    call = ToolCall("1", "execute_command", {"command": ": > other; sleep 0.3"})
+    task = asyncio.ensure_future(project.workshop.runner.run(call))
+    await until(lambda: any((tmp_path / "layers").glob("layer-*/upper/other")))
+    (project.root / ".shepherd.toml").write_text("# the user's\n")
+    await task
+
+    assert (project.root / ".shepherd.toml").read_text() == "# the user's\n"
+    assert sorted(path.name for path in project.root.iterdir()) == [".shepherd.toml", "other"]
+
+
 STARTED_UNASKED = ("sub/.git/hooks/pre-commit", "pkg/.vscode/tasks.json")
 
 

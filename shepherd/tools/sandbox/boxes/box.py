@@ -242,13 +242,14 @@ def preparation(
 ) -> Generator[Preparation]:
     """Private files, a helper in control groups, and a watch on paths that mounts can't protect.
 
-    At the end, changes of those paths are taken back, lost files are reported, and a helper for
-    the next command is started.
+    At the end, changes of those paths are taken back unless they stand in a layer, lost files are
+    reported, and a helper for the next command is started.
     """
     with ExitStack() as resources:  # the end goes backwards: first the helper with its box
         resources.callback(helpers.refill, kind)
         private = resources.enter_context(private_files())
         resources.callback(report_leftovers, private, real(profile.home), report)
-        resources.callback(Watch(profile).undo, report)
+        if profile.layer is None:  # else what appears there is not the command's
+            resources.callback(Watch(profile).undo, report)
         helper = resources.enter_context(helpers.take(kind))
         yield Preparation(private, helper, resources)
