@@ -25,6 +25,8 @@ from shepherd.tools.sandbox.view.private import remove_tree
 
 _INTENT = "intent.json"
 _ASIDE = "aside"
+_MAX_SYNCED = 16
+"""The number of files that are written to the disk one by one."""
 
 
 class _Intent(Struct, frozen=True):
@@ -47,8 +49,7 @@ def commit(layer: Layer, changes: Sequence[Change]) -> None:
     try:
         steps = [_step(layer, c, aside / str(n), is_near=is_near) for n, c in enumerate(changes)]
         intent = _Intent(str(layer.root), tuple(steps))
-        with opening.closing_descriptor(opening.open_directory(aside)) as directory:
-            native.sync_files(directory)  # layers do not, and a loss of power must lose no file
+        _sync(aside, steps)
         with locked(layer.base.parent), _taking_files(layer, steps):
             for other in layer.others():
                 with suppress(OSError):  # then there is no merge
@@ -98,6 +99,21 @@ def _taking_files(layer: Layer, steps: Sequence[Step]) -> Generator[None]:
     finally:
         for directory, mode in modes.items():
             directory.chmod(mode)
+
+
+def _sync(aside: Path, steps: Sequence[Step]) -> None:
+    """Write to the disk what replaces files, as layers do not: a loss of power must not lose both.
+
+    Other files of the disk may be many, so they are only written along if that is faster.
+    """
+    changed = [s.new for s in steps if s.change.deed is Deed.CHANGED and s.change.sort is Sort.FILE]
+    is_many = len(changed) > _MAX_SYNCED
+    for path in [str(aside)] if is_many else changed:
+        with (
+            suppress(PermissionError),  # nobody may read it
+            opening.closing_descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as descriptor,
+        ):
+            (native.sync_files if is_many else os.fdatasync)(descriptor)
 
 
 def _step(layer: Layer, change: Change, aside: Path, *, is_near: bool) -> Step:

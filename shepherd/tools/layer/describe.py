@@ -3,9 +3,10 @@
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.tools.files import linediff, opening, textfile
 from shepherd.tools.layer.change import Change, Deed, Sort
@@ -19,13 +20,6 @@ _MAX_NEW_NAMES = 8
 """New directories with more files are one line of a listing."""
 
 
-class _Group(Struct, frozen=True):
-    """The changes of one verb; of each rename, the new path."""
-
-    verb: str
-    changes: Sequence[Change]
-
-
 def summary(effect: Effect) -> str:
     """Such as `changed 2 files, made 1, deleted 1 link`; "" for an empty effect.
 
@@ -33,15 +27,15 @@ def summary(effect: Effect) -> str:
     """
     parts: list[str] = []
     names_files = False
-    for group in _groups(effect):
-        numbers = {sort: sum(c.sort is sort for c in group.changes) for sort in Sort}
+    for verb, changes in _groups(effect).items():
+        numbers = {sort: sum(c.sort is sort for c in changes) for sort in Sort}
         if numbers[Sort.FILE] or numbers[Sort.LINK]:
             numbers[Sort.DIRECTORY] = 0
         counts = [pluralize(number, sort) for sort, number in numbers.items() if number]
         if numbers[Sort.FILE] and names_files:
             counts[0] = str(numbers[Sort.FILE])
         names_files = names_files or bool(numbers[Sort.FILE])
-        parts.append(f"{group.verb} {' and '.join(counts)}")
+        parts.append(f"{verb} {' and '.join(counts)}")
     return ", ".join(parts)
 
 
@@ -50,7 +44,7 @@ def listing(effect: Effect, limit: int = 20) -> list[str]:
 
     A directory that was deleted or moved is one line, and so is a new one with many files.
     """
-    lines = [line for group in _groups(effect) for line in _lines(group)]
+    lines = [line for verb, changes in _groups(effect).items() for line in _lines(verb, changes)]
     more = len(lines) - limit
     return lines if more <= 0 else [*lines[:limit], f"and {more} more"]
 
@@ -62,7 +56,7 @@ def diff(effect: Effect, layer: Layer, limit: int) -> str:
     """
     texts: list[str] = []
     room = limit
-    changes = [change for group in _groups(effect) for change in group.changes]
+    changes = chain.from_iterable(_groups(effect).values())
     files = [change for change in changes if change.sort is not Sort.DIRECTORY]
     for number, change in enumerate(files, 1):
         text = _diff(change, layer)
@@ -77,7 +71,7 @@ def diff(effect: Effect, layer: Layer, limit: int) -> str:
     return "\n".join(texts)
 
 
-def _groups(effect: Effect) -> Iterator[_Group]:
+def _groups(effect: Effect) -> dict[str, list[Change]]:
     """The changes by their verbs, without empty groups; what replaces most comes first."""
     deleted = {c.path for c in effect.changes if c.deed is Deed.DELETED}
     renamed = [c for c in effect.changes if c.moved_from in deleted]
@@ -85,28 +79,32 @@ def _groups(effect: Effect) -> Iterator[_Group]:
     rest = [c for c in effect.changes if c.deed is not Deed.DELETED or c.path not in origins]
     groups = {
         "changed": [c for c in rest if c.deed is Deed.CHANGED],
-        "made": [c for c in rest if c.deed is Deed.MADE and c.moved_from not in deleted],
+        "made": [
+            replace(c, moved_from="")  # what it was moved from stays
+            for c in rest
+            if c.deed is Deed.MADE and c.moved_from not in deleted
+        ],
         "renamed": renamed,
         "deleted": [c for c in rest if c.deed is Deed.DELETED],
         "changed the mode of": [c for c in rest if c.deed is Deed.MODE],
     }
-    return (_Group(verb, changes) for verb, changes in groups.items() if changes)
+    return {verb: changes for verb, changes in groups.items() if changes}
 
 
-def _lines(group: _Group) -> Iterator[str]:
+def _lines(verb: str, changes: Sequence[Change]) -> Iterator[str]:
     """The lines of a listing for the changes of one verb."""
     files, sizes = Counter[str](), Counter[str]()  # of each directory, with all below it
-    for change in group.changes:
+    for change in changes:
         if change.sort is not Sort.DIRECTORY:
             for above in _above(change.path):
                 files[above] += 1
                 sizes[above] += change.size
     top = ""
-    for change in group.changes:
+    for change in changes:
         if top and change.path.startswith(f"{top}/"):
             continue
-        title = f"{group.verb} {_named(change)}"
-        is_whole = group.verb in ("deleted", "renamed") or files[change.path] > _MAX_NEW_NAMES
+        title = f"{verb} {_named(change)}"
+        is_whole = verb in ("deleted", "renamed") or files[change.path] > _MAX_NEW_NAMES
         if change.deed is Deed.MODE:
             yield f"{title} to {change.mode:o}"
         elif change.sort is Sort.LINK:
@@ -143,34 +141,24 @@ def _diff(change: Change, layer: Layer) -> str:
         return f"{title}: mode {change.mode:o}"
     if change.sort is Sort.LINK:
         return f"{title}: {change.deed} (link to {name(change.target)})"
-    before, after = _content(layer.root, change.path), _content(layer.upper, change.path)
-    old = "" if change.deed is Deed.MADE else before.text
-    new = "" if change.deed is Deed.DELETED else after.text
+    old = "" if change.deed is Deed.MADE else _text(layer.root / change.path)
+    new = "" if change.deed is Deed.DELETED else _text(layer.upper / change.path)
     if old is not None and new is not None and old != new:
         return linediff.unified_diff(old, new, title)
-    sizes = {
-        Deed.MADE: pluralize(after.size, "byte", ","),
-        Deed.DELETED: pluralize(before.size, "byte", ","),
-    }
-    both = f"{pluralize(before.size, 'byte', ',')} became {after.size:,}"
-    return f"{title}: {change.deed} ({sizes.get(change.deed, both)})"
+    size = pluralize(change.size, "byte", ",")
+    if change.deed is Deed.CHANGED and change.before:
+        size = f"{pluralize(change.before[2], 'byte', ',')} became {change.size:,}"
+    return f"{title}: {change.deed} ({size})"
 
 
-class _Content(Struct, frozen=True):
-    """What a file holds; its text is None if it is not text, too large or unreadable."""
-
-    size: int = 0
-    text: str | None = None
-
-
-def _content(top: Path, path: str) -> _Content:
+def _text(path: Path) -> str | None:
+    """The text of a file; None if it is not text, too large or unreadable."""
     try:
-        with os.fdopen(opening.open_regular(top / path), "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            data = file.read(_MAX_TEXT) if size <= _MAX_TEXT else b"\0"
+        with os.fdopen(opening.open_regular(path), "rb") as file:
+            data = file.read(_MAX_TEXT + 1)
     except OSError:  # it was a link before, or something else has replaced it
-        return _Content()
-    return _Content(size, textfile.printable(data))
+        return None
+    return textfile.printable(data) if len(data) <= _MAX_TEXT else None
 
 
 def name(path: str) -> str:
