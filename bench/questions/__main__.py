@@ -25,6 +25,7 @@ class Bench:
         self._rules: dict[tuple[str, str], tuple[Rule, ...]] = defaultdict(tuple)
         self._prefixes: dict[str, set[str]] = defaultdict(set)
         self.questions: dict[str, Counter[str]] = defaultdict(Counter)
+        self.kinds: dict[str, Counter[str]] = defaultdict(Counter)
         self.lost: list[str] = []
 
     def figures(self, session: Session) -> list[int]:
@@ -38,6 +39,8 @@ class Bench:
         asked = (by_line.questions, by_prefix, always.questions, for_session.questions)
         for column, commands in zip(_COLUMNS, asked, strict=True):
             self.questions[column].update(_program(command) for command in commands)
+        self.kinds["effects, always"].update(always.kinds)
+        self.kinds["effects, session"].update(for_session.kinds)
         lost = always.lost_bytes + for_session.lost_bytes
         self.lost += [f"{session.task}: {path}" for path in (*always.lost, *for_session.lost)]
         return [len(session.commands), *map(len, asked), lost]
@@ -77,6 +80,8 @@ def main() -> None:
         fewer = [f"{1 - count / other:.0%} than {kind}" for kind, other in
                  (("lines", by_lines), ("prefixes", by_prefixes)) if other]  # fmt: skip
         print(f"{column}: fewer questions by {', '.join(fewer)}")
+        kinds = [[kind, str(n)] for kind, n in bench.kinds[column].most_common()]
+        print(markdown(("is about", "questions"), kinds), "\n")
         most = bench.questions[column].most_common(_MOST)
         print(markdown(("asks", "questions"), [[f"`{name}`", str(n)] for name, n in most]), "\n")
     print("not restored:", *(bench.lost or ["nothing"]), sep="\n")

@@ -80,6 +80,7 @@ class Outcome:
     """What happened: the lines that were asked about, and what undo did not restore."""
 
     questions: list[str] = field(default_factory=list[str])
+    kinds: list[str] = field(default_factory=list[str])
     results: list[str] = field(default_factory=list[str])
     stored: tuple[Rule, ...] = ()
     warnings: list[str] = field(default_factory=list[str])
@@ -128,6 +129,7 @@ async def replay(
             call = ToolCall("call", "execute_command", {"command": command})
             outcome.results.append((await runner.run(call)).content)
             outcome.questions += [command] * (len(user.requests) - count)
+        outcome.kinds = [_kind(request) for request in user.requests]
         with suppress(UndoError):  # nothing has changed
             await keeper.undo(len(session.commands), force=True)
     finally:
@@ -140,6 +142,17 @@ async def replay(
     ]
     outcome.lost_bytes = sum(len(before[path][1]) for path in outcome.lost if path in before)
     return outcome
+
+
+def _kind(request: ApprovalRequest) -> str:
+    """What a question is about, in words."""
+    if request.is_effect:
+        deeds = {access.target.partition(" ")[0] for access in request.accesses}
+        return f"an effect that {' and '.join(f'{deed}s' for deed in sorted(deeds))}"
+    kinds = {access.kind for access in request.accesses}
+    if AccessKind.UNSANDBOXED in kinds:
+        return "a run outside of the box"
+    return "a file that programs run" if kinds == {AccessKind.WRITE} else "a line"
 
 
 def view(root: Path) -> Tree:
