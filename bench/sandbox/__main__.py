@@ -20,7 +20,8 @@ def main(arguments: Sequence[str]) -> int:
     for _box, attempt in attempts:
         if not attempt.ok:
             print(f"{attempt.name} does not work here: {attempt.reason}\n")
-    print(f"Start of `true`, {options.rounds} rounds:\n\n{table(measure(boxes, options.rounds))}\n")
+    measured = {files: measure(boxes, options.rounds, files) for files in options.files}
+    print(f"Commands, {options.rounds} rounds, p50 and p95:\n\n{table(measured)}\n")
     if options.everyday:
         everyday = compare(boxes)
         print(f"Everyday commands:\n\n{everyday.table()}\n\n{everyday.details()}")
@@ -31,6 +32,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     names = [box.name for box in candidates()]
     parser = argparse.ArgumentParser("python -m bench.sandbox")
     parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--files", nargs="+", type=int, default=[10, 1_000, 10_000, 100_000])
     parser.add_argument("--boxes", nargs="+", choices=names, default=names)
     parser.add_argument("--no-everyday", dest="everyday", action="store_false")
     return parser.parse_args(arguments)

@@ -1,9 +1,11 @@
-"""The duration of `true` in each sandbox, also with a layer, in alternating rounds."""
+"""The duration of a command in each sandbox, also with a layer and its commit, in turns."""
 
 import os
 import statistics
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count
 from pathlib import Path
 from time import perf_counter, sleep
 
@@ -14,67 +16,87 @@ from bench.table import markdown, milliseconds
 from shepherd.tools.layer.commit import commit
 from shepherd.tools.layer.effect import read_effect
 from shepherd.tools.layer.layer import Layer
+from shepherd.tools.layer.merge import reconcile
 from shepherd.tools.program import Program
 from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.profile import Profile
 
 _PLAIN = "plain"
-_FOLDERS, _FILES_IN_EACH = 100, 100
+_IN_EACH_FOLDER = 100
 _PAUSE = 0.1  # a model takes longer between two commands
 
 
-def measure(boxes: Sequence[Box], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each start by the sandbox's name, including setup and cleanup."""
+def measure(boxes: Sequence[Box], rounds: int, files: int) -> dict[str, list[float]]:
+    """Seconds of each command by the sandbox's name, including setup and cleanup.
+
+    The working directory has so many files.
+    """
     durations: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as base:
         root = Path(base).resolve() / "root"
-        root.mkdir()
-        (root / ".git").mkdir()
-        (root / ".env").write_text("KEY=1", "utf-8")
-        for folder in range(_FOLDERS):
-            (root / str(folder)).mkdir()
-            for name in range(_FILES_IN_EACH):
-                (root / str(folder) / str(name)).write_text("text", "utf-8")
+        _make_tree(root, files)
         profile = Profile(root, root, Path.home(), (root / ".git",), (root / ".env",))
-        program = Program(["true"], root, dict(os.environ))
+        works = _works(boxes, profile, Path(base) / "layers")
         for _round in range(rounds + 1):  # the first warms up
-            for box in (None, *boxes):
+            for name, work in works.items():
                 sleep(_PAUSE)
                 started = perf_counter()
-                run(box, profile, program)
-                name = box.name if box else _PLAIN
+                work()
                 durations.setdefault(name, []).append(perf_counter() - started)
-                if box is not None and box.takes_layers:
-                    sleep(_PAUSE)
-                    started = perf_counter()
-                    _run_layered(box, profile, Path(base) / "layers")
-                    took = perf_counter() - started
-                    durations.setdefault(f"{name} with a layer", []).append(took)
     return {name: values[1:] for name, values in durations.items()}
 
 
-def _run_layered(box: Box, profile: Profile, place: Path) -> None:
-    """Write a file in a layer, and commit it."""
-    layer = Layer(place, profile.root)
+def _make_tree(root: Path, files: int) -> None:
+    (root / ".git").mkdir(parents=True)
+    (root / ".env").write_text("KEY=1", "utf-8")
+    for number in range(files):
+        folder = root / str(number // _IN_EACH_FOLDER)
+        folder.mkdir(exist_ok=True)
+        (folder / str(number)).write_text("text", "utf-8")
+
+
+def _works(boxes: Sequence[Box], profile: Profile, layers: Path) -> dict[str, Callable[[], object]]:
+    """What is measured, by its name."""
+    idle = Program(["true"], profile.root, dict(os.environ))
+    works: dict[str, Callable[[], object]] = {_PLAIN: partial(run, None, profile, idle)}
+    for box in boxes:
+        works[box.name] = partial(run, box, profile, idle)
+        if box.takes_layers:
+            numbers = map(str, count())
+            works[f"{box.name}, a layer"] = partial(_run_layered, box, profile, layers, idle)
+            works[f"{box.name}, a layer, a file replaced"] = partial(
+                _replace_file, box, profile, layers, numbers.__next__
+            )
+    return works
+
+
+def _replace_file(box: Box, profile: Profile, layers: Path, content: Callable[[], str]) -> None:
+    line = ["sh", "-c", f"echo {content()} > 0/0"]
+    _run_layered(box, profile, layers, Program(line, profile.root, dict(os.environ)))
+
+
+def _run_layered(box: Box, profile: Profile, layers: Path, program: Program) -> None:
+    """Run a program in a layer, and commit what it has changed."""
+    layer = Layer(layers, profile.root)
     try:
-        line = Program(["touch", "made"], profile.root, dict(os.environ))
-        run(box, replace(profile, layer=layer.base), line)
-        commit(layer, read_effect(layer).changes)
+        run(box, replace(profile, layer=layer.base), program)
+        changes, _merged = reconcile(layer, read_effect(layer).changes)
+        if changes:
+            commit(layer, changes)
     finally:
         layer.drop()
 
 
-def table(durations: dict[str, list[float]]) -> str:
-    """Median and 95th percentile of each, and the difference to a plain start."""
-    plain = _percentiles(durations[_PLAIN])
-    rows: list[list[str]] = []
-    for name, values in durations.items():
-        own = _percentiles(values)
-        added = [value - base for value, base in zip(own, plain, strict=True)]
-        rows.append([name, *map(milliseconds, (*own, *added))])
-    return markdown(["box", "p50", "p95", "added p50", "added p95"], rows)
+def table(measured: dict[int, dict[str, list[float]]]) -> str:
+    """Median and 95th percentile of each, for each number of files."""
+    names = list(dict.fromkeys(name for durations in measured.values() for name in durations))
+    rows = [
+        [name, *(_percentiles(durations[name]) for durations in measured.values())]
+        for name in names
+    ]
+    return markdown(["", *(f"{files:,} files" for files in measured)], rows)
 
 
-def _percentiles(values: list[float]) -> list[float]:
+def _percentiles(values: list[float]) -> str:
     cuts = statistics.quantiles(values, n=100, method="inclusive")
-    return [cuts[49], cuts[94]]
+    return f"{milliseconds(cuts[49])}, {milliseconds(cuts[94])}"
