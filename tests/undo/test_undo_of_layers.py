@@ -25,7 +25,7 @@ PATHS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map(b"/".join)
 FILE_MODES = st.sampled_from([0o644, 0o600, 0o444, 0o400, 0o755, 0o555])
 DIRECTORY_MODES = st.sampled_from([0o755, 0o700, 0o555, 0o500])
 CONTENTS = st.sampled_from([b"", b"one\n", b"\0\xff", b"hole"])
-TARGETS = st.sampled_from([b"a", b"nowhere", b"/etc/hostname", b"../b.txt", b"\xff\xfe"])
+TARGETS = st.sampled_from([b"a", b".", b"nowhere", b"/etc/hostname", b"../b.txt", b"\xff\xfe"])
 
 Node = tuple[str, bytes, int]
 """A file with its content, a directory or a link with its target; the mode of the first two."""
@@ -137,6 +137,7 @@ async def check(box: Box, base: Path, nodes: dict[bytes, Node], lines: list[str]
     nodes=TREES, lines=st.lists(st.builds(shell_line, LINES, PATHS, PATHS), min_size=1, max_size=3)
 )
 @example(nodes={b"a": ("link", b"nowhere", 0)}, lines=["rm a; mkdir -p a/two; chmod 555 a"])
+@example(nodes={b"a": ("link", b".", 0)}, lines=["rm a; mkdir a; echo new > a/a"])
 @example(nodes={b"a/a": FILE, b"a": READ_ONLY}, lines=["chmod u+w a; rm -r a"])
 @example(nodes={b"a": READ_ONLY}, lines=["rmdir a; mkdir -p a/two; chmod 555 a"])
 @example(nodes={b"a": ("file", b"one\n", 0o444)}, lines=["mv a b"])

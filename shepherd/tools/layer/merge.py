@@ -54,8 +54,10 @@ def reconcile(layer: Layer, changes: Sequence[Change]) -> tuple[list[Change], li
     conflicts: list[str] = []
     removed = {change.path for change in changes if change.deed is Deed.DELETED}
     for change in changes:
-        if change.deed is Deed.MADE and change.path in removed:
-            result.append(change)  # it takes the place of what is looked at with its removal
+        above = {change.path, *map(str, Path(change.path).parents)}
+        if change.deed is Deed.MADE and above & removed:
+            # it takes the place of what is looked at with its removal; a link there leads elsewhere
+            result.append(change)
             continue
         status = status_of(layer.root / change.path)
         if _is_done(change, status):
