@@ -53,13 +53,14 @@ def reconcile(layer: Layer, changes: Sequence[Change]) -> tuple[list[Change], li
     merged: list[str] = []
     conflicts: list[str] = []
     removed = {change.path for change in changes if change.deed is Deed.DELETED}
+    # what was below a link is elsewhere
+    links = {c.path for c in changes if c.deed is Deed.DELETED and c.sort is Sort.LINK}
     for change in changes:
-        above = {change.path, *map(str, Path(change.path).parents)}
-        if change.deed is Deed.MADE and above & removed:
-            # it takes the place of what is looked at with its removal; a link there leads elsewhere
-            result.append(change)
+        if change.deed is Deed.MADE and change.path in removed:
+            result.append(change)  # it takes the place of what is looked at with its removal
             continue
-        status = status_of(layer.root / change.path)
+        above = map(str, Path(change.path).parents)
+        status = None if any(p in links for p in above) else status_of(layer.root / change.path)
         if _is_done(change, status):
             continue
         other = _other_deed(layer, change, status)
