@@ -123,10 +123,13 @@ def _step(layer: Layer, change: Change, aside: Path, *, is_near: bool) -> Step:
     new = layer.upper / change.path
     if not is_near:
         new = Path(shutil.copy2(new, f"{aside}-new", follow_symlinks=False))
-    if change.sort is Sort.FILE:
-        new.chmod(change.mode | stat.S_IWUSR)
-        for name in os.listxattr(new):
-            if name.startswith("user.overlay."):  # the kernel's notes about the layer
+    marks = marks_at(new)
+    if marks and change.sort is Sort.FILE:
+        # the kernel's notes about the layer
+        names = [name for name in os.listxattr(new) if name.startswith("user.overlay.")]
+        if names or stat.S_IMODE(marks[0]) != change.mode:
+            new.chmod(change.mode | stat.S_IWUSR)
+            for name in names:
                 os.removexattr(new, name)
-        new.chmod(change.mode)
-    return Step(change, str(aside), str(new), marks_at(str(new)))
+            new.chmod(change.mode)
+    return Step(change, str(aside), str(new), marks_at(new))

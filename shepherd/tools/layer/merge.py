@@ -52,12 +52,14 @@ def reconcile(layer: Layer, changes: Sequence[Change]) -> tuple[list[Change], li
     result: list[Change] = []
     merged: list[str] = []
     conflicts: list[str] = []
-    removed = {change.path for change in changes if change.deed is Deed.DELETED}
+    removed = _removed(layer, changes)
     # what was below a link is elsewhere
     links = {c.path for c in changes if c.deed is Deed.DELETED and c.sort is Sort.LINK}
     for change in changes:
         if change.deed is Deed.MADE and change.path in removed:
             result.append(change)  # it takes the place of what is looked at with its removal
+            continue
+        if change.deed is Deed.DELETED and change.path not in removed:
             continue
         above = map(str, Path(change.path).parents)
         status = None if any(p in links for p in above) else status_of(layer.root / change.path)
@@ -82,6 +84,18 @@ def _is_done(change: Change, status: os.stat_result | None) -> bool:
         return change.deed is Deed.DELETED and status is None
     is_new_directory = change.deed is Deed.MADE and change.sort is Sort.DIRECTORY
     return is_new_directory and stat.S_ISDIR(status.st_mode)
+
+
+def _removed(layer: Layer, changes: Sequence[Change]) -> set[str]:
+    """What is deleted; without directories in which something stays that may not be."""
+    removed = {change.path for change in changes if change.deed is Deed.DELETED}
+    for change in reversed(changes):  # what is in a directory goes before it
+        path = layer.root / change.path
+        is_directory = change.sort is Sort.DIRECTORY and change.path in removed and path.is_dir()
+        entries = path.iterdir() if is_directory else ()
+        if any(f"{change.path}/{entry.name}" not in removed for entry in entries):
+            removed.discard(change.path)
+    return removed
 
 
 def _other_deed(layer: Layer, change: Change, status: os.stat_result | None) -> Deed | None:

@@ -8,8 +8,8 @@ import errno
 import os
 import platform
 import stat
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -38,22 +38,52 @@ class Step(Struct, frozen=True):
 
 def carry_out(root: Path, steps: Sequence[Step]) -> None:
     """Do what is not done yet, or take back what is done, and raise ConflictError or OSError."""
-    try:
-        for act, step in _actions(steps):
-            try:
-                act(root, step)
-            except OSError as error:
-                if error.errno in _IN_THE_WAY:
-                    raise ConflictError([step.change.path]) from error
-                raise
-    except (ConflictError, OSError):
-        for act, step in _counteractions(steps):
-            with suppress(OSError):  # what something else has changed stays as that left it
-                act(root, step)
-        raise
+    with closing(_Parents(root)) as parents:
+        try:
+            for act, step in _actions(steps):
+                try:
+                    act(step, parents)
+                except OSError as error:
+                    if error.errno in _IN_THE_WAY:
+                        raise ConflictError([step.change.path]) from error
+                    raise
+        except (ConflictError, OSError):
+            for act, step in _counteractions(steps):
+                with suppress(OSError):  # what something else has changed stays as that left it
+                    act(step, parents)
+            raise
 
 
-_Actions = Iterator[tuple[Callable[[Path, Step], None], Step]]
+class _Parents:
+    """The directories of changed paths; the last one stays open, as the next path is often there.
+
+    Its names can be changed meanwhile, whatever its mode.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._path: str | None = None
+        self._opened = ExitStack()
+        self._descriptor = -1
+
+    def of(self, step: Step) -> tuple[int, str]:
+        """The directory of a changed path, and its name there. Raises OSError."""
+        path, _, name = step.change.path.rpartition("/")
+        if path != self._path:
+            self.close()
+            opened = opening.closing_descriptor(opening.open_parent(self._root / path / name))
+            self._descriptor = self._opened.enter_context(opened)
+            self._opened.enter_context(opening.changing_names(self._descriptor))
+            self._path = path
+        return self._descriptor, name
+
+    def close(self) -> None:
+        """Close the directory, which gets its own mode."""
+        self._path = None
+        self._opened.close()
+
+
+_Actions = Iterator[tuple[Callable[[Step, _Parents], None], Step]]
 
 
 def _actions(steps: Sequence[Step]) -> _Actions:
@@ -86,58 +116,57 @@ def _is_directory(step: Step) -> bool:
     return step.change.sort is Sort.DIRECTORY
 
 
-def _remove_directory(root: Path, step: Step) -> None:
+def _remove_directory(step: Step, parents: _Parents) -> None:
     try:
-        with _parent(root, step) as (parent, name):
-            os.rmdir(name, dir_fd=parent)
+        parent, name = parents.of(step)
+        os.rmdir(name, dir_fd=parent)
     except OSError as error:  # what takes its place may be there already
         if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
             raise
 
 
-def _make_directory(root: Path, step: Step) -> None:
-    with _parent(root, step) as (parent, name):
-        try:
-            os.mkdir(name, _OWN_RIGHTS, dir_fd=parent)
-        except FileExistsError:
-            mode, *_ = marks_at(name, parent) or (0,)
-            if not stat.S_ISDIR(mode):
-                raise
+def _make_directory(step: Step, parents: _Parents) -> None:
+    parent, name = parents.of(step)
+    try:
+        os.mkdir(name, _OWN_RIGHTS, dir_fd=parent)
+    except FileExistsError:
+        mode, *_ = marks_at(name, parent) or (0,)
+        if not stat.S_ISDIR(mode):
+            raise
 
 
-def _put_aside(root: Path, step: Step) -> None:
+def _put_aside(step: Step, parents: _Parents) -> None:
     if not os.path.lexists(step.aside):
-        with _parent(root, step) as (parent, name):
-            os.rename(name, step.aside, src_dir_fd=parent)
+        parent, name = parents.of(step)
+        os.rename(name, step.aside, src_dir_fd=parent)
 
 
-def _put_back(root: Path, step: Step) -> None:
+def _put_back(step: Step, parents: _Parents) -> None:
     if os.path.lexists(step.aside):
-        with _parent(root, step) as target:
-            _rename((_HERE, step.aside), target, _NOREPLACE)
+        _rename((_HERE, step.aside), parents.of(step), _NOREPLACE)
 
 
-def _place(root: Path, step: Step) -> None:
-    with _parent(root, step) as target:
+def _place(step: Step, parents: _Parents) -> None:
+    if step.change.deed is Deed.CHANGED:
         is_new = marks_at(step.new) == step.new_marks
-        if step.change.deed is Deed.CHANGED and is_new and not os.path.lexists(step.aside):
+        if is_new and not os.path.lexists(step.aside):
             try:
-                _rename((_HERE, step.new), target, _EXCHANGE)
+                _rename((_HERE, step.new), parents.of(step), _EXCHANGE)
             except OSError as error:
                 if error.errno not in _UNSUPPORTED:
                     raise
-                _put_aside(root, step)
+                _put_aside(step, parents)
         _put_exchanged_aside(step)
-        if os.path.lexists(step.new):
-            _rename((_HERE, step.new), target, _NOREPLACE)
+    if os.path.lexists(step.new):
+        _rename((_HERE, step.new), parents.of(step), _NOREPLACE)
 
 
-def _take_out(root: Path, step: Step) -> None:
+def _take_out(step: Step, parents: _Parents) -> None:
     _put_exchanged_aside(step)
-    with _parent(root, step) as (parent, name):
-        # something else may have replaced it
-        if marks_at(name, parent) == step.new_marks:
-            _rename((parent, name), (_HERE, step.new), _NOREPLACE)
+    parent, name = parents.of(step)
+    # something else may have replaced it
+    if marks_at(name, parent) == step.new_marks:
+        _rename((parent, name), (_HERE, step.new), _NOREPLACE)
 
 
 def _put_exchanged_aside(step: Step) -> None:
@@ -145,7 +174,7 @@ def _put_exchanged_aside(step: Step) -> None:
         Path(step.new).rename(step.aside)
 
 
-def _check(_root: Path, step: Step) -> None:
+def _check(step: Step, _parents: _Parents) -> None:
     """Raise ConflictError if the old file is not what the command saw.
 
     A program may also go on to write to a file that it has open.
@@ -154,28 +183,18 @@ def _check(_root: Path, step: Step) -> None:
         raise ConflictError([step.change.path])
 
 
-def _set_mode(root: Path, step: Step) -> None:
-    with _parent(root, step) as (parent, name):
-        now, before = marks_at(name, parent), step.change.before
-        if now and before and not _is_directory(step) and now[1:] != before[1:]:
-            raise ConflictError([step.change.path])
-        opening.change_mode(parent, name, step.change.mode)
+def _set_mode(step: Step, parents: _Parents) -> None:
+    parent, name = parents.of(step)
+    now, before = marks_at(name, parent), step.change.before
+    if now and before and not _is_directory(step) and now[1:] != before[1:]:
+        raise ConflictError([step.change.path])
+    opening.change_mode(parent, name, step.change.mode)
 
 
-def _reset_mode(root: Path, step: Step) -> None:
+def _reset_mode(step: Step, parents: _Parents) -> None:
     mode, *_ = step.change.before or (step.change.mode,)
     if step.change.deed is Deed.MODE or _is_directory(step):
-        with _parent(root, step) as (parent, name):
-            opening.change_mode(parent, name, stat.S_IMODE(mode))
-
-
-@contextmanager
-def _parent(root: Path, step: Step) -> Generator[tuple[int, str]]:
-    """The directory of a changed path, and its name there."""
-    path = root / step.change.path
-    parent = opening.open_parent(path)
-    with opening.closing_descriptor(parent), opening.changing_names(parent):
-        yield parent, path.name
+        opening.change_mode(*parents.of(step), stat.S_IMODE(mode))
 
 
 def _rename(source: tuple[int, str], target: tuple[int, str], flag: int) -> None:

@@ -133,6 +133,21 @@ def test_what_does_not_touch_is_committed(
     assert view(root) == view(both)
 
 
+def test_a_directory_stays_for_what_may_not_be_deleted(root: Path, make_layer: MakeLayer) -> None:
+    (root / "dir" / "deep").mkdir()
+    (root / "dir" / "deep" / "base.db").write_text("1\n")
+    (root / "dir" / "other").mkdir()
+    layer = make_layer(root)
+    run(root, layer, "rm -r dir")
+    approved = [c for c in read_effect(layer).changes if not c.path.endswith("base.db")]
+
+    changes, _merged = merge.reconcile(layer, approved)
+    commit(layer, changes)
+
+    kept = sorted(path for path in view(root) if path.startswith("dir"))
+    assert kept == ["dir", "dir/deep", "dir/deep/base.db"]
+
+
 def test_what_was_renamed_is_changed_in_peace(root: Path, make_layer: MakeLayer) -> None:
     layer = make_layer(root)
     run(root, layer, "mv file other")
