@@ -99,4 +99,4 @@ def table(measured: dict[int, dict[str, list[float]]]) -> str:
 
 def _percentiles(values: list[float]) -> str:
     cuts = statistics.quantiles(values, n=100, method="inclusive")
-    return f"{milliseconds(cuts[49])}, {milliseconds(cuts[94])}"
+    return f"{cuts[49] * 1000:.1f}, {milliseconds(cuts[94])}"
