@@ -1,8 +1,8 @@
 """Finds what something else changed while a command ran, and merges it where that is safe.
 
 A merge needs the file as it was before both changes. It is kept in time where it may be needed:
-before a question, whose answer takes long, and before the commit of another layer. Without it there
-is no merge.
+before a question, whose answer takes long, before the commit of another layer, and between the
+calls of one layer. Without it there is no merge.
 """
 
 import hashlib
@@ -10,6 +10,8 @@ import os
 import stat
 import subprocess
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -25,6 +27,7 @@ _ORIGIN = "user.overlay.origin"
 """The kernel's mark of what is a copy of something below the layer."""
 _MAX_MERGED = 4 << 20
 """The size of the largest file that is merged."""
+_MAX_KEPT = 2000
 
 
 def keep_bases(base: Path, root: Path, paths: Iterable[str]) -> None:
@@ -41,6 +44,14 @@ def keep_bases(base: Path, root: Path, paths: Iterable[str]) -> None:
             new.write_bytes(data)
             new.chmod(stat.S_IMODE(status.st_mode))
             new.rename(kept)
+
+
+def keep_bases_so_far(layer: Layer) -> None:
+    """Keep the files of the root that have been changed in a layer that is used further."""
+    changed = islice(layer.upper.rglob("*"), _MAX_KEPT)
+    with suppress(OSError):  # then there is no merge
+        paths = [str(path.relative_to(layer.upper)) for path in changed]
+        keep_bases(layer.base, layer.root, paths)
 
 
 def reconcile(layer: Layer, changes: Sequence[Change]) -> tuple[list[Change], list[str]]:

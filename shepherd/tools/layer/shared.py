@@ -6,6 +6,7 @@ from pathlib import Path
 from shepherd.errors import ToolError
 from shepherd.tasks import in_thread_to_end
 from shepherd.tools.layer.layer import Layer
+from shepherd.tools.layer.merge import keep_bases_so_far
 from shepherd.tools.layer.view import Views
 
 
@@ -25,6 +26,8 @@ class SharedLayer:
             if place is None:
                 raise ToolError("no layer works here any more")
             self.layer = await asyncio.to_thread(Layer, place, root)
+        else:
+            await asyncio.to_thread(keep_bases_so_far, self.layer)
         return self.layer
 
     async def drop(self) -> None:

@@ -14,6 +14,7 @@ from shepherd.tools.layer import merge
 from shepherd.tools.layer.commit import commit
 from shepherd.tools.layer.effect import read_effect
 from shepherd.tools.layer.layer import Layer
+from shepherd.tools.layer.shared import SharedLayer
 from tests.examples import examples
 from tests.tools.layer.running import BOX, run_layered
 from tests.tools.sandbox.boxes import need
@@ -216,6 +217,23 @@ def test_without_git_there_is_no_merge(
     monkeypatch.setattr(merge, "own_program", dict[str, str]().get)
     with pytest.raises(ConflictError):
         merged(root, make_layer(root), "sed -i '2s/l/x/' file", "sed -i '25s/l/y/' file")
+
+
+async def test_what_the_user_changes_between_calls_of_one_layer_is_merged(
+    root: Path, tmp_path: Path
+) -> None:
+    shared = SharedLayer()
+    layer = await shared.open(tmp_path / "layers", root)
+    run(root, layer, "sed -i '2s/line/ours/' file; mkdir -p new/dir")
+    await shared.open(tmp_path / "layers", root)  # for the next call
+    run_plainly(root, "sed -i '25s/line/theirs/' file")
+
+    changes, _merged = merge.reconcile(layer, read_effect(layer).changes)
+    commit(layer, changes)
+    await shared.drop()
+
+    text = LINES.replace("line 1\n", "ours 1\n").replace("line 24\n", "theirs 24\n")
+    assert (root / "file").read_text() == text
 
 
 def test_a_file_that_had_changed_before_it_was_kept_is_not_merged(
