@@ -19,7 +19,7 @@ from shepherd.tools.files import opening
 from shepherd.tools.layer.change import Change, Deed, Sort, marks_at
 from shepherd.tools.layer.layer import Layer, copy_of, locked, stale_layers
 from shepherd.tools.layer.merge import keep_bases
-from shepherd.tools.layer.steps import Step, carry_out
+from shepherd.tools.layer.steps import Step, carry_out, in_directory
 from shepherd.tools.sandbox.inside import native
 from shepherd.tools.sandbox.view.private import remove_tree
 
@@ -30,9 +30,13 @@ _MAX_SYNCED = 16
 
 
 class _Intent(Struct, frozen=True):
-    """What a commit does in `root`; a directory comes before what is in it."""
+    """What a commit does in `root`; a directory comes before what is in it.
+
+    Files that are replaced go to `aside`, where there are also copies of new ones.
+    """
 
     root: str
+    aside: str
     steps: tuple[Step, ...]
 
 
@@ -47,18 +51,22 @@ def commit(layer: Layer, changes: Sequence[Change]) -> None:
     journal = layer.base / _INTENT
     aside.mkdir(mode=0o700)
     try:
-        steps = [_step(layer, c, aside / str(n), is_near=is_near) for n, c in enumerate(changes)]
-        intent = _Intent(str(layer.root), tuple(steps))
-        _sync(aside, steps)
-        with locked(layer.base.parent), _taking_files(layer, steps):
-            for other in layer.others():
-                with suppress(OSError):  # then there is no merge
-                    keep_bases(other, layer.root, [change.path for change in changes])
-            write_private(journal, json.dumps(to_builtins(intent)))  # names may be no Unicode
-            try:
-                carry_out(layer.root, steps)
-            finally:
-                journal.unlink()
+        # commands in the background may see it; what they put there is not followed
+        with opening.closing_descriptor(opening.open_directory(aside)) as directory:
+            copies = None if is_near else directory
+            steps = [_step(layer, c, str(n), copies) for n, c in enumerate(changes)]
+            intent = _Intent(str(layer.root), str(aside), tuple(steps))
+            steps = in_directory(directory, steps)
+            _sync(directory, steps)
+            with locked(layer.base.parent), _taking_files(layer, steps):
+                for other in layer.others():
+                    with suppress(OSError):  # then there is no merge
+                        keep_bases(other, layer.root, [change.path for change in changes])
+                write_private(journal, json.dumps(to_builtins(intent)))  # names may be no Unicode
+                try:
+                    carry_out(layer.root, steps)
+                finally:
+                    journal.unlink()
     finally:
         remove_tree(aside)
 
@@ -75,8 +83,11 @@ def recover(place: Path) -> list[Path]:
             intent = convert(json.loads((base / _INTENT).read_text("ascii")), _Intent)
             if not Path(intent.root).is_dir():
                 continue  # its disk may come back
-            with suppress(ConflictError, OSError):
-                carry_out(Path(intent.root), intent.steps)
+            with (
+                suppress(ConflictError, OSError),
+                opening.closing_descriptor(opening.open_directory(Path(intent.aside))) as aside,
+            ):
+                carry_out(Path(intent.root), in_directory(aside, intent.steps))
                 finished.append(Path(intent.root))
             (base / _INTENT).unlink()
         with suppress(FileNotFoundError):  # it was killed before it made its link
@@ -101,28 +112,29 @@ def _taking_files(layer: Layer, steps: Sequence[Step]) -> Generator[None]:
             directory.chmod(mode)
 
 
-def _sync(aside: Path, steps: Sequence[Step]) -> None:
+def _sync(aside: int, steps: Sequence[Step]) -> None:
     """Write to the disk what replaces files, as layers do not: a loss of power must not lose both.
 
     Other files of the disk may be many, so they are only written along if that is faster.
     """
     changed = [s.new for s in steps if s.change.deed is Deed.CHANGED and s.change.sort is Sort.FILE]
-    is_many = len(changed) > _MAX_SYNCED
-    for path in [str(aside)] if is_many else changed:
+    if len(changed) > _MAX_SYNCED:
+        native.sync_files(aside)
+        return
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    for path in changed:
         with (
             suppress(PermissionError),  # nobody may read it
-            opening.closing_descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as descriptor,
+            opening.closing_descriptor(os.open(path, flags)) as descriptor,
         ):
-            (native.sync_files if is_many else os.fdatasync)(descriptor)
+            os.fdatasync(descriptor)
 
 
-def _step(layer: Layer, change: Change, aside: Path, *, is_near: bool) -> Step:
-    """How to make a change; a new file on another file system is copied, which needs space."""
+def _step(layer: Layer, change: Change, number: str, copies: int | None) -> Step:
+    """How to make a change; a new file is copied to the directory `copies`, if there is one."""
+    aside, new = f"{number}-old", layer.upper / change.path
     if change.sort is Sort.DIRECTORY or change.deed not in (Deed.MADE, Deed.CHANGED):
-        return Step(change, str(aside))
-    new = layer.upper / change.path
-    if not is_near:
-        new = Path(shutil.copy2(new, f"{aside}-new", follow_symlinks=False))
+        return Step(change, aside)
     marks = marks_at(new)
     if marks and change.sort is Sort.FILE:
         # the kernel's notes about the layer
@@ -132,4 +144,21 @@ def _step(layer: Layer, change: Change, aside: Path, *, is_near: bool) -> Step:
             for name in names:
                 os.removexattr(new, name)
             new.chmod(change.mode)
-    return Step(change, str(aside), str(new), marks_at(new))
+    if copies is None:
+        return Step(change, aside, str(new), marks_at(new))
+    copy = f"{number}-new"
+    _copy(new, copy, copies)
+    return Step(change, aside, copy, marks_at(copy, copies))
+
+
+def _copy(source: Path, name: str, directory: int) -> None:
+    """Copy a file or a link to an open directory in which nothing has this name."""
+    if source.is_symlink():
+        os.symlink(source.readlink(), name, dir_fd=directory)
+        return
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(name, flags, 0o600, dir_fd=directory)
+    with source.open("rb") as old, os.fdopen(descriptor, "wb") as new:
+        shutil.copyfileobj(old, new)
+        new.flush()
+        shutil.copystat(source, f"/proc/self/fd/{new.fileno()}")

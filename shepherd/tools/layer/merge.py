@@ -99,11 +99,11 @@ def _is_done(change: Change, status: os.stat_result | None) -> bool:
 
 def _removed(layer: Layer, changes: Sequence[Change]) -> set[str]:
     """What is deleted; without directories in which something stays that may not be."""
-    removed = {change.path for change in changes if change.deed is Deed.DELETED}
-    for change in reversed(changes):  # what is in a directory goes before it
+    deleted = [change for change in changes if change.deed is Deed.DELETED]
+    removed = {change.path for change in deleted}
+    for change in reversed(deleted):  # what is in a directory goes before it
         path = layer.root / change.path
-        is_directory = change.sort is Sort.DIRECTORY and change.path in removed and path.is_dir()
-        entries = path.iterdir() if is_directory else ()
+        entries = path.iterdir() if change.sort is Sort.DIRECTORY and path.is_dir() else ()
         if any(f"{change.path}/{entry.name}" not in removed for entry in entries):
             removed.discard(change.path)
     return removed

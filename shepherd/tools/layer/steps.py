@@ -13,6 +13,7 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.errors import ConflictError
 from shepherd.tools.files import opening
@@ -28,12 +29,24 @@ _IN_THE_WAY = (errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.ENOTEMPTY, errno
 
 
 class Step(Struct, frozen=True):
-    """A change: the new file comes from `new`, the old one goes to `aside`."""
+    """A change: the new file comes from `new`, the old one goes to `aside`.
+
+    Both may be relative to a directory; see `in_directory`.
+    """
 
     change: Change
     aside: str
     new: str = ""
     new_marks: Marks | None = None
+
+
+def in_directory(directory: int, steps: Sequence[Step]) -> list[Step]:
+    """The steps with paths in an open directory, which something else may move away."""
+    top = Path(f"/proc/self/fd/{directory}")
+    return [
+        replace(step, aside=str(top / step.aside), new=step.new and str(top / step.new))
+        for step in steps
+    ]
 
 
 def carry_out(root: Path, steps: Sequence[Step]) -> None:

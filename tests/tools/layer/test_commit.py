@@ -3,7 +3,7 @@
 import os
 import random
 from collections.abc import Callable, Generator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -252,3 +252,50 @@ def test_of_commits_at_once_no_change_is_lost(tmp_path: Path, place: Path, seed:
             line = f"line {number * 15}\n".encode()
             expected[name] = expected[name].replace(line, b"changed\n")
     assert {name: (root / name).read_bytes() for name in names} == expected
+
+
+def plant_links(root: Path, outside: Path) -> None:
+    """What a command in the background may do where a commit puts its copies."""
+    for aside in root.glob(".shepherd-*"):
+        for number in range(4):
+            with suppress(OSError):
+                (aside / f"{number}-new").symlink_to(outside / "file")
+
+
+def swap_copies(root: Path, outside: Path) -> None:
+    """The same, with the whole directory."""
+    for aside in root.glob(".shepherd-layer-*"):
+        with suppress(OSError):
+            aside.rename(root / "away")
+            aside.symlink_to(outside)
+
+
+@pytest.mark.parametrize("attack", [plant_links, swap_copies])
+def test_copies_of_new_files_never_get_out(
+    tmp_path: Path, attack: Callable[[Path, Path], None]
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("the user's\n")
+    (outside / "file").chmod(0o600)
+    before = view(outside)
+    with other_file_system() as base:
+        for step in range(1, 40):
+            root = tmp_path / str(step)
+            root.mkdir()
+            (root / "changed").write_text("old")
+
+            def work(step: int = step, root: Path = root) -> None:
+                layer = Layer(base / "layers", root)
+                (layer.upper / "changed").write_text("new")
+                (layer.upper / "changed").chmod(0o666)
+                (layer.upper / "made").write_text("new")
+                changes, _merged = reconcile(layer, read_effect(layer).changes)
+                at_step(step, lambda: attack(root, outside))
+                with suppress(OSError, ConflictError):
+                    commit(layer, changes)
+
+            in_fork(work)
+
+            assert view(outside) == before, step
+        recover(base / "layers")
