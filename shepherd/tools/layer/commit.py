@@ -41,10 +41,11 @@ class _Intent(Struct, frozen=True):
 
 
 def commit(layer: Layer, changes: Sequence[Change]) -> None:
-    """Make the changes real; `reconcile` has checked them.
+    """Make the changes real, which `reconcile` has checked; then the layer is of no more use.
 
     Raises ConflictError if something else has changed one of the files since, or OSError; then
-    nothing is changed. If the program is killed, `recover` does the rest.
+    nothing is changed, and the layer is as before. If the program is killed, `recover` does the
+    rest.
     """
     is_near = layer.upper.stat().st_dev == layer.root.stat().st_dev
     aside = layer.base / _ASIDE if is_near else copy_of(layer.base)
@@ -98,15 +99,13 @@ def recover(place: Path) -> list[Path]:
 
 @contextmanager
 def _taking_files(layer: Layer, steps: Sequence[Step]) -> Generator[None]:
-    """A context in which new files can be moved out of the layer; then it does not show them."""
-    files = [layer.upper / step.change.path for step in steps if step.new]
-    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in {p.parent for p in files}}
+    """A context in which new files can be moved out of the layer."""
+    parents = {(layer.upper / step.change.path).parent for step in steps if step.new}
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in parents}
     for directory, mode in modes.items():
         directory.chmod(mode | stat.S_IRWXU)  # also where the command has taken this right away
     try:
         yield
-        for file in files:
-            file.unlink(missing_ok=True)
     finally:
         for directory, mode in modes.items():
             directory.chmod(mode)

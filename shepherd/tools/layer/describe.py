@@ -1,7 +1,7 @@
 """Describes an effect: for the question to the user, and for the model."""
 
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -93,37 +93,28 @@ def _groups(effect: Effect) -> dict[str, list[Change]]:
 
 def _lines(verb: str, changes: Sequence[Change]) -> Iterator[str]:
     """The lines of a listing for the changes of one verb."""
-    files, sizes = Counter[str](), Counter[str]()  # of each directory, with all below it
+    below: defaultdict[str, list[Change]] = defaultdict(list)  # the files of each directory
     for change in changes:
-        if change.sort is not Sort.DIRECTORY:
-            for above in _above(change.path):
-                files[above] += 1
-                sizes[above] += change.size
+        for above in Path(change.path).parents if change.sort is not Sort.DIRECTORY else ():
+            below[str(above)].append(change)
     top = ""
     for change in changes:
         if top and change.path.startswith(f"{top}/"):
             continue
-        title = f"{verb} {_named(change)}"
-        is_whole = verb in ("deleted", "renamed") or files[change.path] > _MAX_NEW_NAMES
+        title, files = f"{verb} {_named(change)}", below.get(change.path, [])
+        is_whole = verb in ("deleted", "renamed") or len(files) > _MAX_NEW_NAMES
         if change.deed is Deed.MODE:
             yield f"{title} to {change.mode:o}"
         elif change.sort is Sort.LINK:
             yield f"{title} (link to {name(change.target)})"
         elif change.sort is Sort.FILE:
             yield f"{title} ({pluralize(change.size, 'byte', ',')})"
-        elif is_whole and files[change.path]:
+        elif files and is_whole:
             top = change.path
-            size = pluralize(sizes[top], "byte", ",")
-            yield f"{title} ({pluralize(files[top], 'file', ',')}, {size})"
+            size = pluralize(sum(file.size for file in files), "byte", ",")
+            yield f"{title} ({pluralize(len(files), 'file', ',')}, {size})"
         else:
             yield title
-
-
-def _above(path: str) -> Iterator[str]:
-    """The directories above a relative path, without the root."""
-    while "/" in path:
-        path = path.rpartition("/")[0]
-        yield path
 
 
 def _named(change: Change) -> str:

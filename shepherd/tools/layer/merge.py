@@ -72,8 +72,8 @@ def reconcile(layer: Layer, changes: Sequence[Change]) -> tuple[list[Change], li
             continue
         if change.deed is Deed.DELETED and change.path not in removed:
             continue
-        above = map(str, Path(change.path).parents)
-        status = None if any(p in links for p in above) else status_of(layer.root / change.path)
+        is_below_link = links and any(str(p) in links for p in Path(change.path).parents)
+        status = None if is_below_link else status_of(layer.root / change.path)
         if _is_done(change, status):
             continue
         other = _other_deed(layer, change, status)

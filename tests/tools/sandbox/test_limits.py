@@ -233,6 +233,27 @@ def test_closed_directories_in_each_other_are_removed() -> None:
     base.rmdir()
 
 
+def test_deep_directories_beside_closed_ones_are_removed() -> None:
+    base = Path(tempfile.mkdtemp(prefix="shepherd-test-"))
+
+    def work() -> None:
+        for number in range(20):  # some of them come after the deep one
+            (base / "a" / str(number) / "in").mkdir(parents=True)
+            (base / "a" / str(number)).chmod(0)
+        here = os.open(base / "a", os.O_RDONLY)
+        for _depth in range(3000):  # more than Python's stack
+            os.mkdir("d", dir_fd=here)
+            here, above = os.open("d", os.O_RDONLY, dir_fd=here), here
+            os.close(above)
+        os.close(here)
+        remove_tree(base / "a")
+
+    as_ordinary_user(base, work)
+
+    assert not [*base.iterdir()]
+    base.rmdir()
+
+
 def as_ordinary_user(base: Path, work: Callable[[], None]) -> None:
     """Do something as a user to whom all that is in a directory belongs, and who is not root."""
     if os.geteuid() != 0:

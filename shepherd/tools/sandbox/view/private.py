@@ -88,8 +88,11 @@ def remove_tree(base: Path) -> None:
             try:
                 shutil.rmtree(base, onerror=partial(_open_up, base))
             except RecursionError:
-                # deeper than Python's stack; rm does not recurse
-                subprocess.run(["/bin/rm", "-rf", "--", str(base)], check=False)
+                # deeper than Python's stack; rm does not recurse, but leaves what is closed
+                subprocess.run(
+                    ["/bin/rm", "-rf", "--", str(base)], capture_output=True, check=False
+                )
+                continue
             except OSError:
                 if attempt == _ATTEMPTS - 1:
                     raise
