@@ -14,8 +14,7 @@ _RUNS_PROGRAMS = ("commondir", "config", "config.worktree", "hooks", "info/attri
 
 _DATA = re.compile(
     r"refs|logs|info|packed-refs|shallow|description|gitdir|locked|rr-cache|lost-found|lfs"
-    r"|rebase-merge|rebase-apply|sequencer|gc\.(?:log|pid)|(?:shared)?index(?:\..*)?|HEAD"
-    r"|[A-Z]+(?:_[A-Z]+)+"
+    r"|rebase-merge|rebase-apply|sequencer|gc\.(?:log|pid)|(?:shared)?index(?:\..*)?|HEAD|[A-Z]+(?:_[A-Z]+)+"
 )
 """Entries that hold data, such as `COMMIT_EDITMSG`."""
 
@@ -48,8 +47,6 @@ def programs_of(git: Path, below: Path | None = None) -> Programs:
 
 
 def _programs(git: Path, below: Path) -> Iterator[Path]:
-    if git.is_symlink():
-        yield git
     if _steps(git / _PLAN):
         yield git / _PLAN
     for entry in _entries(git):
@@ -58,7 +55,7 @@ def _programs(git: Path, below: Path) -> Iterator[Path]:
             yield path
         elif entry.name == "worktrees":
             for tree in _entries(path):
-                yield from _programs(Path(tree.path), lower / tree.name)
+                yield from _programs_unless_link(tree, lower / tree.name)
         elif entry.name == "modules":
             yield from _programs_of_submodules(path, lower)
         elif _DATA.fullmatch(entry.name):
@@ -75,11 +72,16 @@ def _programs_of_submodules(place: Path, below: Path, parts: int = 1) -> Iterato
     for entry in _entries(place):
         lower = below / entry.name
         if os.access(lower / "HEAD", os.F_OK):  # no error, also for a path that is too long
-            yield from _programs(Path(entry.path), lower)
+            yield from _programs_unless_link(entry, lower)
         elif os.access(f"{lower}/.", os.F_OK) and parts < _MAX_PARTS:
             yield from _programs_of_submodules(Path(entry.path), lower, parts + 1)
         else:
             yield Path(entry.path)
+
+
+def _programs_unless_link(entry: os.DirEntry[str], below: Path) -> Iterator[Path]:
+    path = Path(entry.path)
+    return iter([path]) if entry.is_symlink() else _programs(path, below)
 
 
 def _names_shared_directory(path: Path) -> bool:
