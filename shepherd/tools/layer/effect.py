@@ -1,5 +1,6 @@
 """What a command has done, read from its layer."""
 
+import errno
 import filecmp
 import os
 import stat
@@ -8,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shepherd.errors import ToolError
+from shepherd.errors import ConflictError, ToolError
 from shepherd.tools.layer.change import Change, Deed, Sort, attribute, marks_of, status_of
 from shepherd.tools.layer.layer import Layer
 from shepherd.tools.layer.renames import with_renames
@@ -21,6 +22,9 @@ _SETS_OWNER = stat.S_ISUID | stat.S_ISGID
 _SPECIAL = "not kept: a device, a pipe or a socket is of no use later"
 _LEADS_OUT = "not kept: the link leads out of the working directory"
 _WITHOUT_BIT = "kept, but not to run with the rights of its owner or group"
+
+_REPLACED = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL)
+"""Errors at paths of the root that something else replaces at the same time."""
 
 
 class Effect(Struct, frozen=True):
@@ -43,6 +47,8 @@ def read_effect(layer: Layer) -> Effect:
     except RecursionError as error:
         raise ToolError("there are too many directories in each other") from error
     except OSError as error:  # such as a path that is too long to be opened
+        if error.errno in _REPLACED:
+            raise ConflictError([os.path.relpath(error.filename, layer.root)]) from error
         raise ToolError(f"they can't be read: {reason(error)}") from error
     changes = with_renames(reader.changes, layer.upper, layer.root)
     return Effect(tuple(changes), tuple(reader.left_out))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from shepherd.tools.files.opening import closing_descriptor, open_directory
 from shepherd.tools.layer.commit import commit
 from shepherd.tools.layer.effect import leads_out, read_effect
 from shepherd.tools.layer.layer import Layer
@@ -133,8 +134,11 @@ def test_a_link_to_the_settings_of_a_tool_is_not(root: Path) -> None:
 
 def test_devices_pipes_and_sockets_are_not_kept(root: Path, make_layer: MakeLayer) -> None:
     layer = make_layer(root)
-    with socket.socket(socket.AF_UNIX) as bound:
-        bound.bind(str(layer.upper / "socket"))
+    with (
+        socket.socket(socket.AF_UNIX) as bound,
+        closing_descriptor(open_directory(layer.upper)) as directory,
+    ):
+        bound.bind(f"/proc/self/fd/{directory}/socket")  # the layer's path may be too long
 
     assert committed(root, layer, "mkfifo pipe; rm file; mkfifo file") == ["file", "pipe", "socket"]
 
