@@ -58,9 +58,13 @@ class Profile(Struct, frozen=True):
     @property
     def fixed(self) -> tuple[Path, ...]:
         """The `protected` paths, and those in repositories; in a layer these may change."""
+        return (*self.protected, *chain.from_iterable(map(fixed_paths, self.direct_repositories)))
+
+    @property
+    def direct_repositories(self) -> tuple[Path, ...]:
+        """The git directories that the command changes directly, as no layer lies over them."""
         layered = None if self.layer is None else self.root
-        direct = (g for g in self.repositories if not (layered and g.is_relative_to(layered)))
-        return (*self.protected, *chain.from_iterable(map(fixed_paths, direct)))
+        return tuple(g for g in self.repositories if not (layered and g.is_relative_to(layered)))
 
 
 def resource_limits(limits: Limits) -> dict[str, int]:

@@ -80,9 +80,11 @@ class Watch:
             paths += [home / name for name in HOME_STARTUP]
         # the place of a link itself is watched, not that of its target
         places = [real(path.parent) / path.name for path in paths]
+        if profile.layer is not None:  # what appears below a layer is not the command's
+            places = [place for place in places if not place.is_relative_to(root)]
         self._missing = [place for place in places if not os.path.lexists(place)]
         self._links = {place: place.readlink() for place in places if place.is_symlink()}
-        self._programs = {git: programs_of(git) for git in profile.repositories}
+        self._programs = {git: programs_of(git) for git in profile.direct_repositories}
         self._shielded = {*profile.protected, *profile.hidden}
         self._find_shielded = profile.find_shielded or self._shielded.copy
 
@@ -242,14 +244,13 @@ def preparation(
 ) -> Generator[Preparation]:
     """Private files, a helper in control groups, and a watch on paths that mounts can't protect.
 
-    At the end, changes of those paths are taken back unless they stand in a layer, lost files are
-    reported, and a helper for the next command is started.
+    At the end, changes of those paths are taken back, lost files are reported, and a helper for the
+    next command is started.
     """
     with ExitStack() as resources:  # the end goes backwards: first the helper with its box
         resources.callback(helpers.refill, kind)
         private = resources.enter_context(private_files())
         resources.callback(report_leftovers, private, real(profile.home), report)
-        if profile.layer is None:  # else what appears there is not the command's
-            resources.callback(Watch(profile).undo, report)
+        resources.callback(Watch(profile).undo, report)
         helper = resources.enter_context(helpers.take(kind))
         yield Preparation(private, helper, resources)
