@@ -25,6 +25,7 @@ from shepherd.tools.permissions.approval import (
     Approver,
     CallObserver,
     Choice,
+    Part,
     propose,
     propose_for_effect,
 )
@@ -73,6 +74,14 @@ class PreparedCall(Struct, frozen=True):
             self.context.on_event,
             self.tool.goes_on(self.arguments),
         )
+
+
+class Described(Struct, frozen=True):
+    """An effect for the user: in words, as a diff, and in parts."""
+
+    text: str
+    diff: str
+    parts: tuple[Part, ...] = ()
 
 
 class CallStep(Protocol):
@@ -182,31 +191,36 @@ class Consent(Struct, frozen=True):
         prepared: PreparedCall,
         plan: confinement.Plan,
         changes: Sequence[Access],
-        describe: Callable[[], tuple[str, str]],
-    ) -> Collection[Access]:
-        """Decide on what the call has changed in its layer; returns the changes to leave out.
+        describe: Callable[[], Described],
+    ) -> tuple[Collection[Access], tuple[int, ...] | None]:
+        """Decide on what the call has changed in its layer.
 
-        Raises ToolError if all are dropped. `describe` returns a text about them and their diff.
+        Returns the changes to leave out, and the numbers of the parts to keep, None for all. Raises
+        ToolError if all are dropped.
         """
         tool, policy = prepared.tool.name, plan.policy
         verdict, about = await asyncio.to_thread(
             policy.decide_effect, tool, changes, is_approved=plan.is_approved
         )
         if verdict.decision is rules.Decision.ASK and all(map(policy.is_bytecode, about)):
-            return about
+            return about, None
         self._report(verdict)
+        parts = None
         if verdict.decision is rules.Decision.ASK:
-            text, diff = await asyncio.to_thread(describe)
-            preview = f"{await self._preview(prepared)}\n\n{text}".lstrip("\n")
+            described = await asyncio.to_thread(describe)
+            preview = f"{await self._preview(prepared)}\n\n{described.text}".lstrip("\n")
             request = structs.replace(
                 self._request(tuple(about[:_MAX_CHANGES]), verdict, preview),
-                detail=valid_text(diff),
+                detail=valid_text(described.diff),
+                parts=described.parts,
                 session=propose_for_effect(self.policy, tool, about, rules.Lifetime.SESSION),
                 always=propose_for_effect(self.policy, tool, about, rules.Lifetime.ALWAYS),
             )
-            self.notes.append(self._remember(request, await self._approval(request)))
+            approval = await self._approval(request)
+            self.notes.append(self._remember(request, approval))
             self.policy.accept(verdict, changes)
-        return ()
+            parts = approval.parts
+        return (), parts
 
     async def authorize(self, tool: AnyTool, access: Access, purpose: str) -> bool:
         """Decide on a further access of the running call."""
@@ -296,7 +310,7 @@ class Consent(Struct, frozen=True):
     async def _approval(self, request: ApprovalRequest) -> Approval:
         """The approval; raises ToolError if the request is denied."""
         approval = await self._ask(request)
-        if approval.choice is Choice.DENY:
+        if approval.choice is Choice.DENY or approval.parts == ():
             feedback = f": {approval.feedback}" if approval.feedback else ""
             raise ToolError(approval.reason + feedback)
         return approval
@@ -328,7 +342,8 @@ class Consent(Struct, frozen=True):
     def _remember(self, request: ApprovalRequest, approval: Approval) -> str:
         """Add the rules that the user chose; returns the text for the model."""
         notes = f"\n[the user adds: {approval.feedback}]" if approval.feedback else ""
-        for rule in request.rules_for(approval.choice):
+        # who drops a part does not want the next such change unseen
+        for rule in request.rules_for(approval.choice) if approval.parts is None else ():
             try:
                 self.policy.add(rule)
             except (OSError, ShepherdError) as error:  # the user's yes still holds for this call

@@ -11,13 +11,14 @@ from msgspec.structs import replace
 from shepherd.errors import ToolError
 from shepherd.tools.access import Access, AccessKind, EffectAccess
 from shepherd.tools.confinement import Confiner, Plan
-from shepherd.tools.consent import CallStep, Consent, PreparedCall
+from shepherd.tools.consent import CallStep, Consent, Described, PreparedCall
 from shepherd.tools.layer import describe
 from shepherd.tools.layer.change import Change, Deed, Sort
 from shepherd.tools.layer.commit import commit
 from shepherd.tools.layer.effect import Effect, read_effect
 from shepherd.tools.layer.layer import Layer
 from shepherd.tools.layer.merge import keep_bases, reconcile
+from shepherd.tools.layer.parts import Parts, with_directories
 from shepherd.tools.paths import reason
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.program import git_paths
@@ -25,6 +26,7 @@ from shepherd.tools.text import one_line, pluralize, valid_text
 from shepherd.tools.tool import ToolResult
 
 _MAX_NAMED = 5
+_MAX_DROPPED = 20
 _MAX_LISTED = 200
 _MAX_DIFF = 256 << 10
 
@@ -50,7 +52,10 @@ class Settlement(Struct, frozen=True):
         notes = [f"[{one_line(path)}: {why}]" for path, why in effect.left_out]
         held = await asyncio.to_thread(self.confiner.held_back, self.plan, layer, effect.changes)
         usual = [change for change in effect.changes if not _is_below(change.path, held)]
-        kept = await self._approved(layer, usual)
+        kept, dropped = await self._approved(layer, usual)
+        if dropped:
+            more = f"; {len(dropped) - _MAX_DROPPED} more" if len(dropped) > _MAX_DROPPED else ""
+            notes.append(f"[the user dropped: {'; '.join(dropped[:_MAX_DROPPED])}{more}]")
         if held:  # the answer may take long
             paths = [change.path for change in effect.changes]
             await asyncio.to_thread(keep_bases, layer.base, layer.root, paths)
@@ -58,7 +63,9 @@ class Settlement(Struct, frozen=True):
         if refused:
             notes.append(f"[not kept, as they need approval: {listed(refused)}]")
         held = [path for path in held if path not in refused]
-        changes = [c for c in effect.changes if c.path in kept or _is_below(c.path, held)]
+        kept |= {c.path for c in effect.changes if _is_below(c.path, held)}
+        kept = with_directories(effect.changes, kept)
+        changes = [change for change in effect.changes if change.path in kept]
         changes, merged = await asyncio.to_thread(reconcile, layer, changes)
         if changes:
             notes += await self._commit_all(layer, changes)
@@ -66,14 +73,25 @@ class Settlement(Struct, frozen=True):
             notes.append(f"[merged with what something else changed there: {listed(merged)}]")
         return notes
 
-    async def _approved(self, layer: Layer, changes: Sequence[Change]) -> set[str]:
-        """The paths whose changes the rules or the user approve; raises ToolError if not."""
+    async def _approved(
+        self, layer: Layer, changes: Sequence[Change]
+    ) -> tuple[set[str], list[str]]:
+        """The paths whose changes the rules or the user approve, and what the user drops.
+
+        Raises ToolError if that is all.
+        """
         policy = self.plan.policy
         accesses = await asyncio.to_thread(_accesses, layer.root, changes, policy)
-        described = partial(_described, layer, changes)
-        left_out = await self.consent.keep(self.prepared, self.plan, accesses, described)
+        parts: list[Parts] = []  # one, if there is a question
+        described = partial(_described, layer, changes, parts)
+        left_out, numbers = await self.consent.keep(self.prepared, self.plan, accesses, described)
+        if numbers is not None:
+            try:
+                return await asyncio.to_thread(parts[0].choose, numbers)
+            except OSError as error:
+                raise ToolError(f"the rest can't be dropped: {reason(error)}") from error
         pairs = zip(changes, accesses, strict=True)
-        return {change.path for change, access in pairs if access not in left_out}
+        return {change.path for change, access in pairs if access not in left_out}, []
 
     async def _is_approved(self, path: Path) -> bool:
         """Whether the rules or the user let the call write a file that programs run unasked."""
@@ -123,13 +141,15 @@ def _accesses(
     return accesses
 
 
-def _described(layer: Layer, changes: Sequence[Change]) -> tuple[str, str]:
-    """What the user reads about an effect, and its diff."""
+def _described(layer: Layer, changes: Sequence[Change], parts: list[Parts]) -> Described:
+    """What the user reads about an effect; its parts are added to `parts`."""
     # the answer may take long, and what changes meanwhile can be merged
     keep_bases(layer.base, layer.root, [change.path for change in changes])
     effect = Effect(tuple(changes))
     lines = [f"{describe.summary(effect)}:", *describe.listing(effect, _MAX_LISTED)]
-    return "\n".join(lines), describe.diff(effect, layer, _MAX_DIFF)
+    parts.append(Parts(layer, changes, _MAX_DIFF))
+    diff = describe.diff(effect, layer, _MAX_DIFF)
+    return Described("\n".join(lines), diff, parts[0].shown)
 
 
 def _is_below(path: str, tops: Sequence[str]) -> bool:

@@ -2,8 +2,10 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from shepherd.tools.text import one_line, pluralize
 
@@ -160,6 +162,16 @@ _CONTEXT = 3
 _NO_NEWLINE = "\\ No newline at end of file"
 
 
+class Hunk(Struct, frozen=True):
+    """Changes that are near each other: `diff` shows them without the names of the texts.
+
+    Each change replaces a range of the old lines by a text.
+    """
+
+    diff: str
+    changes: tuple[tuple[int, int, str], ...]
+
+
 def unified_diff(before: str, after: str, name: str) -> str:
     """The changes from `before` to `after`, "" if there are none.
 
@@ -168,17 +180,47 @@ def unified_diff(before: str, after: str, name: str) -> str:
     """
     if before == after:
         return ""
-    name = one_line(name)
-    head = [f"--- {name}", f"+++ {name}"]
-    if before.replace("\r\n", "\n") == after.replace("\r\n", "\n"):
+    if differ_by_line_ends(before, after):
         changed = abs(before.count("\r\n") - after.count("\r\n"))
-        return "\n".join([*head, f"@@ only line ends change, {pluralize(changed, 'line')} @@"])
-    if _all_crlf(before) and _all_crlf(after):
-        before, after = before.replace("\r\n", "\n"), after.replace("\r\n", "\n")
+        return with_head([f"@@ only line ends change, {pluralize(changed, 'line')} @@"], name)
+    return with_head([hunk.diff for hunk in hunks_of(before, after)], name)
+
+
+def with_head(diffs: Sequence[str], name: str) -> str:
+    """The diff of a text from those of its hunks."""
+    name = one_line(name)
+    return "\n".join([f"--- {name}", f"+++ {name}", *diffs])
+
+
+def differ_by_line_ends(before: str, after: str) -> bool:
+    """Whether two different texts have the same lines."""
+    return before.replace("\r\n", "\n") == after.replace("\r\n", "\n")
+
+
+def hunks_of(before: str, after: str) -> list[Hunk]:
+    """The changes from `before` to `after`, in groups that a diff shows apart."""
     old, new = _lines(before), _lines(after)
-    hunks = _hunks(common_blocks(old, new), len(old), len(new))
-    changes = [line for hunk in hunks for line in _hunk_lines(hunk, old, new)]
-    return "\n".join([*head, *changes])
+    groups = _hunks(common_blocks(old, new), len(old), len(new))
+    visible_old, visible_new = old, new
+    if _all_crlf(before) and _all_crlf(after):
+        visible_old = [line.replace("\r\n", "\n") for line in old]
+        visible_new = [line.replace("\r\n", "\n") for line in new]
+    return [
+        Hunk(
+            "\n".join(_hunk_lines(group, visible_old, visible_new)),
+            tuple((i, i_end, "".join(new[j:j_end])) for i, i_end, j, j_end in group),
+        )
+        for group in groups
+    ]
+
+
+def with_hunks(before: str, hunks: Iterable[Hunk]) -> str:
+    """The text `before` with some of its hunks."""
+    lines = _lines(before)
+    changes = [change for hunk in hunks for change in hunk.changes]
+    for start, end, text in sorted(changes, reverse=True):
+        lines[start:end] = [text]
+    return "".join(lines)
 
 
 def _all_crlf(text: str) -> bool:

@@ -142,14 +142,33 @@ def _diff(change: Change, layer: Layer) -> str:
     return f"{title}: {change.deed} ({size})"
 
 
+def texts(change: Change, layer: Layer) -> tuple[str, str] | None:
+    """What a file was and is, if it was changed, and both are text in UTF-8."""
+    if change.deed is not Deed.CHANGED or change.sort is not Sort.FILE:
+        return None
+    old, new = _data(layer.root / change.path), _data(layer.upper / change.path)
+    if old is None or new is None or None in (textfile.printable(old), textfile.printable(new)):
+        return None
+    try:
+        return old.decode(), new.decode()
+    except UnicodeDecodeError:
+        return None
+
+
 def _text(path: Path) -> str | None:
     """The text of a file; None if it is not text, too large or unreadable."""
+    data = _data(path)
+    return None if data is None else textfile.printable(data)
+
+
+def _data(path: Path) -> bytes | None:
+    """The content of a file; None if it is too large or unreadable."""
     try:
         with os.fdopen(opening.open_regular(path), "rb") as file:
             data = file.read(_MAX_TEXT + 1)
     except OSError:  # it was a link before, or something else has replaced it
         return None
-    return textfile.printable(data) if len(data) <= _MAX_TEXT else None
+    return data if len(data) <= _MAX_TEXT else None
 
 
 def name(path: str) -> str:

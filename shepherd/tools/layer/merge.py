@@ -7,6 +7,7 @@ calls of one layer. Without it there is no merge.
 
 import hashlib
 import os
+import shutil
 import stat
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -89,6 +90,18 @@ def reconcile(layer: Layer, changes: Sequence[Change]) -> tuple[list[Change], li
     return result, merged
 
 
+def put(layer: Layer, path: str, data: bytes) -> None:
+    """Replace a file of the layer, whose mode and owner stay; raises OSError."""
+    file, new = layer.upper / path, layer.base / "new"
+    status = file.lstat()
+    new.write_bytes(data)
+    with suppress(PermissionError):
+        os.chown(new, status.st_uid, status.st_gid)
+    shutil.copystat(file, new, follow_symlinks=False)
+    os.utime(new)
+    new.rename(file)
+
+
 def _is_done(change: Change, status: os.stat_result | None) -> bool:
     """Whether something else has done the same."""
     if change.deed is Deed.DELETED or status is None:
@@ -144,9 +157,7 @@ def _with_both(layer: Layer, change: Change, status: os.stat_result | None) -> C
         merged = _merged(layer, ours, kept, theirs)
         if merged is None:
             return None
-        new = layer.base / "merged"
-        new.write_bytes(merged)
-        new.rename(ours)
+        put(layer, change.path, merged)
         if mode == stat.S_IMODE(kept.stat().st_mode):
             mode = stat.S_IMODE(status.st_mode)
     size = ours.stat().st_size

@@ -31,12 +31,24 @@ class Choice(StrEnum):
     DENY = "deny"
 
 
+class Part(Struct, frozen=True):
+    """A part of an effect that can be kept without the others, such as one hunk of a text.
+
+    All hunks of a file have its `path`. `diff` is "" for what is no text, or too large.
+    """
+
+    path: str
+    title: str
+    diff: str = ""
+
+
 class Approval(Struct, frozen=True):
     """An answer.
 
     `feedback` is the user's message to the model, added to the result. `reason` is the text after
     `Error: ` in the result of a denied call. `by` names the client that answered, "" for the user
-    of this process. `values` are those that the user typed for the request's fields.
+    of this process. `values` are those that the user typed for the request's fields. `parts` are
+    the numbers of the request's parts that are kept, counted from 1; None means all.
     """
 
     choice: Choice
@@ -44,6 +56,7 @@ class Approval(Struct, frozen=True):
     reason: str = DENIED_BY_USER
     by: str = ""
     values: tuple[str, ...] = ()
+    parts: tuple[int, ...] | None = None
 
 
 class ApprovalRequest(Struct, frozen=True):
@@ -56,7 +69,7 @@ class ApprovalRequest(Struct, frozen=True):
     approval adds, or says that the call runs outside of it; else it is "". `fields` name values for
     the user to type, which go with an approval; a frontend that can't read them leaves them out.
     `choices` are the texts that each field accepts, none for any text. `detail` is the diff of an
-    effect, which nobody has to read.
+    effect, which nobody has to read. An approval may choose some of its `parts`.
     """
 
     call: ToolCall
@@ -70,6 +83,7 @@ class ApprovalRequest(Struct, frozen=True):
     fields: tuple[str, ...] = ()
     choices: tuple[tuple[str, ...], ...] = ()
     detail: str = ""
+    parts: tuple[Part, ...] = ()
 
     @property
     def is_effect(self) -> bool:

@@ -218,3 +218,47 @@ def test_a_pattern_that_can_never_match_is_refused() -> None:
     with pytest.raises(ConfigError, match="not a pattern of changes"):
         parse_rule("allow effect src/**")
     assert str(parse_rule("ask effect delete untracked")) == "ask effect delete untracked"
+
+
+async def test_some_parts_are_kept_and_the_model_reads_which_not(shop: Open) -> None:
+    workshop = shop(answers=[Approval(Choice.SESSION, parts=(2,)), Approval(Choice.ONCE, parts=())])
+    line = "sed -i s/two/2/ src/a.txt; echo 1 > made; echo done"
+    assert await run(workshop, line) == ("done\n[the user dropped: made made (2 bytes)]")
+    request = only_request(workshop)
+    assert [(part.path, part.title) for part in request.parts] == [
+        ("made", "made made (2 bytes)"),
+        ("src/a.txt", "changed src/a.txt (6 bytes)"),
+    ]
+    assert request.parts[1].diff.endswith("-two\n+2")
+    assert (workshop.root / "src/a.txt").read_text() == "one\n2\n"
+    assert not (workshop.root / "made").exists()
+    # no rule comes from an answer about a part, and no part at all is a no
+    assert await run(workshop, line + "; echo 2 > other") == (
+        "done\n[its changes were not kept: denied by the user]"
+    )
+    assert workshop.request_count == 2
+    assert not (workshop.root / "other").exists()
+
+
+async def test_a_single_change_has_no_parts(shop: Open) -> None:
+    workshop = shop(answers=[Choice.ONCE])
+    await run(workshop, "echo 1 > made")
+    assert only_request(workshop).parts == ()
+
+
+async def test_a_part_is_merged_with_what_changed_meanwhile(shop: Open) -> None:
+    workshop = shop()
+    lines = [f"{n}\n" for n in range(60)]
+    (workshop.root / "notes").write_text("".join(lines))
+
+    class Busy:
+        async def ask(self, request: ApprovalRequest) -> Approval:
+            (workshop.root / "notes").write_text("".join(["new\n", *lines]))
+            return Approval(Choice.ONCE, parts=(2,))
+
+    workshop.runner.approver = Busy()
+    result = await run(workshop, "sed -i -e s/^10$/ten/ -e s/^40$/forty/ notes")
+    assert "[the user dropped: changed notes (" in result
+    assert "hunk 1 of 2]" in result
+    lines[40] = "forty\n"
+    assert (workshop.root / "notes").read_text() == "".join(["new\n", *lines])

@@ -150,3 +150,13 @@ async def test_a_secret_stays_closed(shop: Open) -> None:
     assert "KEY" not in await workshop.call("execute_command", command="cat .e* || true")
     call = ToolCall("1", "write_file", {"path": ".env", "content": "x"})
     assert "denied by rule" in (await workshop.runner.run(call)).content
+
+
+async def test_some_parts_of_a_turn_are_kept_as_one_step_of_undo(shop: Open) -> None:
+    workshop = shop([Approval(Choice.ONCE, parts=(1,))])
+    await work(workshop)
+    reviewed = await workshop.runner.review()
+    assert reviewed.text == f"{KEPT}\n[the user dropped: changed src/a.txt (8 bytes)]"
+    assert (workshop.root / "src/a.txt").read_text() == "one\ntwo\n"
+    assert (workshop.root / "deep/new.txt").read_text() == "alpha\n"
+    assert not [*(workshop.root.parent / "layers").iterdir()]
