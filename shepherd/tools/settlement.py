@@ -149,7 +149,7 @@ def _described(layer: Layer, changes: Sequence[Change], parts: list[Parts]) -> D
     lines = [f"{describe.summary(effect)}:", *describe.listing(effect, _MAX_LISTED)]
     parts.append(Parts(layer, changes, _MAX_DIFF))
     diff = describe.diff(effect, layer, _MAX_DIFF)
-    return Described("\n".join(lines), diff, parts[0].shown)
+    return Described("\n".join(lines), diff, parts[0].offered)
 
 
 def _is_below(path: str, tops: Sequence[str]) -> bool:

@@ -51,7 +51,7 @@ class Parts:
             self._pieces += pieces
 
     @property
-    def shown(self) -> tuple[Part, ...]:
+    def offered(self) -> tuple[Part, ...]:
         """What the user can choose from; nothing if there is only one part."""
         parts = tuple(piece.part for piece in self._pieces)
         return parts if len(parts) > 1 else ()

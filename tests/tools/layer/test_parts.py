@@ -36,7 +36,7 @@ def keep(layer: Layer, changes: list[Change], numbers: set[int]) -> tuple[set[st
 
 
 def count_of(layer: Layer, changes: list[Change]) -> int:
-    return max(1, len(Parts(layer, changes, LIMIT).shown))
+    return max(1, len(Parts(layer, changes, LIMIT).offered))
 
 
 @given(TEXTS, TEXTS, st.randoms())
@@ -104,7 +104,7 @@ def test_kept_hunks_are_what_git_apply_makes_of_their_diffs(
     (tmp_path / "new").write_text("".join(lines))
     run_layered(BOX, root, layer, f"cat > a.txt <<'END'\n{''.join(lines)}\nEND")
     changes = [*read_effect(layer).changes]
-    parts = Parts(layer, changes, LIMIT).shown
+    parts = Parts(layer, changes, LIMIT).offered
     numbers = {n for n in range(1, len(parts) + 1) if chance.random() < 0.5}
     numbers = numbers or {1}
 
@@ -122,7 +122,7 @@ def parts_after(root: Path, layer: Layer, line: str) -> tuple[list[Change], list
     need(BOX)
     run_layered(BOX, root, layer, line)
     changes = [*read_effect(layer).changes]
-    return changes, [part.title for part in Parts(layer, changes, LIMIT).shown]
+    return changes, [part.title for part in Parts(layer, changes, LIMIT).offered]
 
 
 @pytest.fixture
