@@ -11,6 +11,7 @@ from shepherd.errors import ConflictError, ToolError
 from shepherd.tasks import in_thread_to_end
 from shepherd.tools.access import Access
 from shepherd.tools.layer.layer import Layer
+from shepherd.tools.paths import reason
 from shepherd.tools.permissions.approval import harmless_error
 from shepherd.tools.settlement import Settlement, listed
 from shepherd.tools.tool import AnyTool, Authorize, ToolContext, ToolResult
@@ -51,8 +52,9 @@ class Attempt:
             except ConflictError as error:
                 why = f"something else changed {listed(error.paths)} at the same time"
                 notes = [f"[no change was kept: {why}. Look at it, then run the command again]"]
-            except ToolError as error:
-                notes = [f"[its changes were not kept: {error}]"]
+            except (ToolError, OSError) as error:
+                why = reason(error) if isinstance(error, OSError) else error
+                notes = [f"[its changes were not kept: {why}]"]
             finally:
                 await in_thread_to_end(layer.drop)
             return replace(result, content="\n".join([result.content, *notes]))

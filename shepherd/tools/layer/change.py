@@ -66,10 +66,10 @@ def marks_at(path: Path | str, directory: int | None = None) -> Marks | None:
 
 
 def attribute(path: Path, name: str) -> bytes | None:
-    """An extended attribute, None if it is not set."""
+    """An extended attribute, None if it is not set, or may not be read."""
     try:
         return os.getxattr(path, name, follow_symlinks=False)
     except OSError as error:
-        if error.errno in (errno.ENODATA, errno.ENOTSUP):
+        if error.errno in (errno.ENODATA, errno.ENOTSUP, errno.EACCES):
             return None
         raise

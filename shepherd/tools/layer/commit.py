@@ -7,8 +7,8 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct, convert, to_builtins
@@ -59,7 +59,7 @@ def commit(layer: Layer, changes: Sequence[Change]) -> None:
             intent = _Intent(str(layer.root), str(aside), tuple(steps))
             steps = in_directory(directory, steps)
             _sync(directory, steps)
-            with locked(layer.base.parent), _taking_files(layer, steps):
+            with locked(layer.base.parent):
                 for other in layer.others():
                     with suppress(OSError):  # then there is no merge
                         keep_bases(other, layer.root, [change.path for change in changes])
@@ -97,20 +97,6 @@ def recover(place: Path) -> list[Path]:
     return finished
 
 
-@contextmanager
-def _taking_files(layer: Layer, steps: Sequence[Step]) -> Generator[None]:
-    """A context in which new files can be moved out of the layer."""
-    parents = {(layer.upper / step.change.path).parent for step in steps if step.new}
-    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in parents}
-    for directory, mode in modes.items():
-        directory.chmod(mode | stat.S_IRWXU)  # also where the command has taken this right away
-    try:
-        yield
-    finally:
-        for directory, mode in modes.items():
-            directory.chmod(mode)
-
-
 def _sync(aside: int, steps: Sequence[Step]) -> None:
     """Write to the disk what replaces files, as layers do not: a loss of power must not lose both.
 
@@ -139,18 +125,19 @@ def _step(layer: Layer, change: Change, number: str, copies: int | None) -> Step
         # the kernel's notes about the layer
         names = [name for name in os.listxattr(new) if name.startswith("user.overlay.")]
         if names or stat.S_IMODE(marks[0]) != change.mode:
-            new.chmod(change.mode | stat.S_IWUSR)
+            new.chmod(change.mode | stat.S_IRUSR | stat.S_IWUSR)
             for name in names:
                 os.removexattr(new, name)
-            new.chmod(change.mode)
+            if copies is None:
+                new.chmod(change.mode)
     if copies is None:
         return Step(change, aside, str(new), marks_at(new))
     copy = f"{number}-new"
-    _copy(new, copy, copies)
+    _copy(new, copy, copies, change.mode)
     return Step(change, aside, copy, marks_at(copy, copies))
 
 
-def _copy(source: Path, name: str, directory: int) -> None:
+def _copy(source: Path, name: str, directory: int, mode: int) -> None:
     """Copy a file or a link to an open directory in which nothing has this name."""
     if source.is_symlink():
         os.symlink(source.readlink(), name, dir_fd=directory)
@@ -161,3 +148,4 @@ def _copy(source: Path, name: str, directory: int) -> None:
         shutil.copyfileobj(old, new)
         new.flush()
         shutil.copystat(source, f"/proc/self/fd/{new.fileno()}")
+        os.fchmod(new.fileno(), mode)

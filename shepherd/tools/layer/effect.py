@@ -40,10 +40,13 @@ class Effect(Struct, frozen=True):
 
 
 def read_effect(layer: Layer) -> Effect:
-    """The effect of the commands that have worked in the layer; raises ToolError."""
-    reader = _Reader(layer.upper, layer.root)
+    """The effect of the commands that have worked in the layer; raises ToolError.
+
+    From now on, Shepherd may read and move all that is in the layer.
+    """
+    reader = _Reader(layer)
     try:
-        reader.read_directory(Path())
+        reader.read_all()
     except RecursionError as error:
         raise ToolError("there are too many directories in each other") from error
     except OSError as error:  # such as a path that is too long to be opened
@@ -57,13 +60,20 @@ def read_effect(layer: Layer) -> Effect:
 class _Reader:
     """Compares the upper directory with the root; directories come before what is in them."""
 
-    def __init__(self, upper: Path, root: Path) -> None:
-        self._upper = upper
-        self._root = root
+    def __init__(self, layer: Layer) -> None:
+        self._upper = layer.upper
+        self._root = layer.root
+        self._closed = layer.closed
         self.changes: list[Change] = []
         self.left_out: list[tuple[str, str]] = []
 
-    def read_directory(self, path: Path) -> None:
+    def read_all(self) -> None:
+        """Read the whole layer."""
+        top = Path()
+        self._opened(top, self._upper.lstat().st_mode)
+        self._read_directory(top)
+
+    def _read_directory(self, path: Path) -> None:
         """Read a directory of the layer that also exists in the root."""
         names = _names(self._upper / path)
         for name in names:
@@ -75,6 +85,16 @@ class _Reader:
                 if name not in names:
                     self._add_deleted(path / name)
 
+    def _opened(self, path: Path, mode: int) -> int:
+        """Give Shepherd the rights that the command took away; returns its own mode."""
+        rights = stat.S_IRWXU if stat.S_ISDIR(mode) else stat.S_IRUSR
+        if mode & rights != rights:
+            (self._upper / path).chmod(stat.S_IMODE(mode) | rights)
+            self._closed[path] = mode
+        # a command that works in the layer after this may have set another one
+        closed = self._closed.get(path, mode)
+        return closed if closed | rights == mode | rights else mode
+
     def _read(self, path: Path, *, is_new: bool = False) -> None:
         """Read one path of the layer; `is_new` tells that its directory is not in the root."""
         status = os.lstat(self._upper / path)
@@ -85,7 +105,7 @@ class _Reader:
             if before is not None:
                 self._add_deleted(path)
         elif stat.S_ISDIR(mode):
-            self._read_made_or_kept(path, status, before)
+            self._read_made_or_kept(path, self._opened(path, mode), before)
         elif not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
             self.left_out.append((str(path), _SPECIAL))
         else:
@@ -95,18 +115,16 @@ class _Reader:
             if stat.S_ISLNK(mode):
                 self._add_link(path, before)
             else:
-                self._add_file(path, status, before)
+                self._add_file(path, self._opened(path, mode), status, before)
 
-    def _read_made_or_kept(
-        self, path: Path, status: os.stat_result, before: os.stat_result | None
-    ) -> None:
-        mode = stat.S_IMODE(status.st_mode)
+    def _read_made_or_kept(self, path: Path, mode: int, before: os.stat_result | None) -> None:
+        mode = stat.S_IMODE(mode)
         if before is not None and stat.S_ISDIR(before.st_mode):
             if stat.S_IMODE(before.st_mode) != mode:
                 marks = marks_of(before)
                 change = Change(str(path), Deed.MODE, Sort.DIRECTORY, mode, before=marks)
                 self.changes.append(change)
-            self.read_directory(path)
+            self._read_directory(path)
             return
         if before is not None:
             self._add_deleted(path)  # a file, which the directory replaces
@@ -114,13 +132,13 @@ class _Reader:
         for name in _names(self._upper / path):
             self._read(path / name, is_new=True)
 
-    def _add_file(self, path: Path, status: os.stat_result, before: os.stat_result | None) -> None:
+    def _add_file(
+        self, path: Path, mode: int, status: os.stat_result, before: os.stat_result | None
+    ) -> None:
         """Add a file that was made or copied up, unless it is as it was before."""
-        mode = stat.S_IMODE(status.st_mode)
+        mode = stat.S_IMODE(mode)
         old_mode = stat.S_IMODE(before.st_mode) if before and stat.S_ISREG(before.st_mode) else None
-        is_same = old_mode is not None and filecmp.cmp(
-            self._root / path, self._upper / path, shallow=False
-        )
+        is_same = old_mode is not None and self._is_same(path, status, before)
         if is_same and mode == old_mode:
             return  # only its times differ
         if mode & _SETS_OWNER:
@@ -132,6 +150,13 @@ class _Reader:
         marks = marks_of(before) if before else None
         change = Change(str(path), deed, Sort.FILE, mode, status.st_size, before=marks)
         self.changes.append(change)
+
+    def _is_same(self, path: Path, status: os.stat_result, before: os.stat_result | None) -> bool:
+        """Whether a file has the content that it had before."""
+        try:
+            return filecmp.cmp(self._root / path, self._upper / path, shallow=False)
+        except PermissionError:  # the user may not read it, so the command could only set its mode
+            return before is not None and marks_of(status)[2:] == marks_of(before)[2:]
 
     def _add_link(self, path: Path, before: os.stat_result | None) -> None:
         """Add a link that was made or copied up, unless it is as it was before."""

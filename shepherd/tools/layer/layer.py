@@ -42,6 +42,7 @@ class Layer:
         self.root = root
         self.mounted = asyncio.Lock()
         self.begun_ns = time.time_ns()
+        self.closed: dict[Path, int] = {}  # the modes of what Shepherd has opened for itself
         make_private_directory(place)
         # boxes refuse links in the paths of what they mount
         self.base = place.resolve() / f"layer-{secrets.token_hex(8)}"

@@ -34,6 +34,7 @@ _READ_ONLY = re.compile(r"Read-only file system|EROFS|Device or resource busy|EB
 _DENIED = re.compile(r"Permission denied|EACCES|Operation not permitted|EPERM")
 _PATH = re.compile(r"[`'\"‘(]?([^\s'\"`‘’:,;()/]*/[^\s'\"`’:,;()]+)")
 _RENAMED = re.compile(r"cross-device link|EXDEV", re.IGNORECASE)
+_HARD_LINK = re.compile(r"hard link|os\.link|, link '", re.IGNORECASE)
 _OF_ANOTHER_GROUP = re.compile(r"too large for defined data type|EOVERFLOW", re.IGNORECASE)
 _MISSING = re.compile(r"No such file or directory|ENOENT|FileNotFoundError")
 _NO_REPOSITORY = "not a git repository"
@@ -141,11 +142,7 @@ def read_refusal(out: str, err: str, exit_code: int, profile: Profile) -> Refusa
     Text on stdout counts less, because it may be the content of a file. A pipe may hide the failure
     of its first command, so empty stdout can mean a failed connection.
     """
-    if exit_code and profile.layer is not None and _RENAMED.search(out + err):
-        # only folders that were there before; most programs copy them then, but not all
-        return Refusal(Refused.LAYER, "a folder can't be renamed before the command has ended")
-    if exit_code and profile.layer is not None and _OF_ANOTHER_GROUP.search(out + err):
-        text = "what belongs to another group can't be changed before the command has ended"
+    if exit_code and profile.layer is not None and (text := _beyond_layers(out + err, profile)):
         return Refusal(Refused.LAYER, text)
     if exit_code == 0:
         refusal = None if out.strip() else refused(err, _FAILED, profile)
@@ -158,6 +155,19 @@ def read_refusal(out: str, err: str, exit_code: int, profile: Profile) -> Refusa
         or refused(err, exit_code, profile)
         or _certain(refused(out, exit_code, profile))
     )
+
+
+def _beyond_layers(output: str, profile: Profile) -> str:
+    """What no layer can do, of all that failed; "" if it may fail without one too."""
+    if _OF_ANOTHER_GROUP.search(output):
+        return "what belongs to another group can't be changed before the command has ended"
+    for line in filter(_RENAMED.search, output.splitlines()):
+        # only folders that were there before; most programs copy them then, but not all
+        places = [resolve(path, profile) for path in paths_in(line)]
+        is_inside = all(p.is_relative_to(profile.root) and is_free(p, profile) for p in places)
+        if is_inside and not _HARD_LINK.search(line):
+            return "a folder can't be renamed before the command has ended"
+    return ""
 
 
 def _concealed(err: str, profile: Profile) -> Refusal | None:

@@ -2,6 +2,7 @@
 
 import os
 import random
+import tempfile
 from collections.abc import Callable, Generator
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -13,6 +14,7 @@ from time import sleep
 import pytest
 
 from shepherd.errors import ConflictError
+from shepherd.tools.layer.change import Deed
 from shepherd.tools.layer.commit import commit, recover
 from shepherd.tools.layer.effect import read_effect
 from shepherd.tools.layer.layer import Layer
@@ -30,6 +32,7 @@ from tests.tools.layer.stories import (
     wait_for,
     without_exchange,
 )
+from tests.tools.users import as_ordinary_user
 from tests.undo.project import view
 
 
@@ -252,6 +255,50 @@ def test_of_commits_at_once_no_change_is_lost(tmp_path: Path, place: Path, seed:
             line = f"line {number * 15}\n".encode()
             expected[name] = expected[name].replace(line, b"changed\n")
     assert {name: (root / name).read_bytes() for name in names} == expected
+
+
+@pytest.mark.parametrize("far", [False, True], ids=["same file system", "other file system"])
+def test_what_nobody_may_read_is_committed_too(*, far: bool) -> None:
+    base = Path(tempfile.mkdtemp(prefix="shepherd-test-"))
+    with other_file_system() if far else nullcontext(base) as place:
+        root = base / "root"
+        (root / "old").mkdir(parents=True)
+        for name in ("read", "changed", "closed", "old/in"):
+            (root / name).write_text("before")
+        (root / "closed").chmod(0)
+        (place / "layers").mkdir(parents=True)
+        for path in (place, base):
+            as_ordinary_user(path, lambda: None)  # they are this user's now
+
+        as_ordinary_user(base, lambda: commit_closed(place / "layers", root))
+
+        modes = {path: mode & 0o777 for path, (mode, _content) in view(root).items()}
+        opened = {"closed": 0o644, "old/in": 0o644}
+        assert modes == opened | dict.fromkeys(("read", "changed", "old", "new", "new/in"), 0)
+        assert (root / "changed").read_text() == (root / "new" / "in").read_text() == "after"
+        assert (root / "read").read_text() == (root / "old" / "in").read_text() == "before"
+    remove_tree(base)
+
+
+def commit_closed(place: Path, root: Path) -> None:
+    """Commit what `chmod 000` leaves, as an ordinary user."""
+    layer = Layer(place, root)
+    for name in ("old", "new"):
+        (layer.upper / name).mkdir()
+    for name in ("read", "closed"):  # as the kernel copies them
+        (layer.upper / name).write_text("before")
+        status = (root / name).stat()
+        os.utime(layer.upper / name, ns=(status.st_atime_ns, status.st_mtime_ns))
+    (layer.upper / "closed").chmod(0o644)
+    for name in ("changed", "new/in"):
+        (layer.upper / name).write_text("after")
+    for name in ("read", "changed", "new/in", "old", "new"):
+        (layer.upper / name).chmod(0)
+    read_effect(layer)  # as for a question, after which the model goes on
+    changes = read_effect(layer).changes
+    assert {c.path for c in changes if c.deed is Deed.MODE} == {"read", "closed", "old"}
+    commit(layer, reconcile(layer, changes)[0])
+    layer.drop()
 
 
 def plant_links(root: Path, outside: Path) -> None:

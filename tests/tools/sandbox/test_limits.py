@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from shepherd.tools.sandbox.view.private import private_files, remove_stale, rem
 from shepherd.tools.shell.process import Exit, run_program
 from tests.patience import PATIENCE
 from tests.tools.sandbox.boxes import BOXES, make_profile, need, run_in
+from tests.tools.users import as_ordinary_user
 
 _PYTHON = os.path.realpath(sys.executable)
 _FORKS = """
@@ -252,27 +252,6 @@ def test_deep_directories_beside_closed_ones_are_removed() -> None:
 
     assert not [*base.iterdir()]
     base.rmdir()
-
-
-def as_ordinary_user(base: Path, work: Callable[[], None]) -> None:
-    """Do something as a user to whom all that is in a directory belongs, and who is not root."""
-    if os.geteuid() != 0:
-        work()
-        return
-    for path in (base, *base.rglob("*")):
-        os.lchown(path, 65_534, 65_534)
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            os.setgroups([])
-            os.setgid(65_534)
-            os.setuid(65_534)
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_what_killed_sessions_left_is_removed() -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.refusal import Refused, read_refusal, refused
@@ -46,3 +47,22 @@ def test_what_the_box_leaves_free_is_no_refusal(output: str, exit_code: int) -> 
 def test_a_path_that_can_not_be_looked_at_is_no_error() -> None:
     name = "x" * 5000
     assert read_refusal("", f"cat: /{name}/x: No such file or directory", 1, PROFILE) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("OSError: [Errno 18] Invalid cross-device link: 'old' -> 'new'", Refused.LAYER),
+        ("fatal: renaming 'old' failed: Invalid cross-device link", Refused.LAYER),
+        ("EXDEV: cross-device link not permitted, rename '/work/project/a'", Refused.LAYER),
+        ("ln: failed to create hard link '/tmp/x' => 'f': Invalid cross-device link", None),
+        ("ln: failed to create hard link 'here' => 'there': Invalid cross-device link", None),
+        ("OSError: [Errno 18] Invalid cross-device link: 'f' -> '/tmp/x'", None),
+        ("OSError: [Errno 18] Invalid cross-device link: '.git/x' -> 'x'", None),
+    ],
+)
+def test_only_what_a_layer_alone_refuses_runs_without_one(
+    message: str, kind: Refused | None
+) -> None:
+    refusal = read_refusal("", message, 1, replace(PROFILE, layer=Path("/state/layer-1")))
+    assert (refusal and refusal.kind) == kind
