@@ -23,20 +23,18 @@ def test_messages_start_at_the_control_token_that_the_prompt_ends_with() -> None
     assert message_starts([9, 9], CONTROLS) == []
 
 
-@given(
-    prompt=st.lists(st.sampled_from([START, END, 8, 9]), min_size=1, max_size=60),
-    done=st.integers(0, 60),
-)
-def test_marks_are_in_order_and_leave_something_to_decode(prompt: list[int], done: int) -> None:
-    found = marks(prompt, CONTROLS, done)
+@given(prompt=st.lists(st.sampled_from([START, END, *range(8, 20)]), min_size=1, max_size=200))
+def test_marks_are_in_order_and_one_is_close_to_the_end(prompt: list[int]) -> None:
+    found = marks(prompt, CONTROLS)
     assert found == sorted(set(found))
-    assert all(done < mark < len(prompt) for mark in found)
+    assert all(0 < mark < len(prompt) for mark in found)
+    assert len(prompt) - max(found, default=0) <= module.MAX_REREAD + 4
 
 
 def test_the_last_messages_and_distant_ones_are_marked() -> None:
     message = [START, *([9] * 199)]
     prompt = [*(message * 20), START, 8]
-    found = marks(prompt, CONTROLS, 0)
+    found = marks(prompt, CONTROLS)
     assert found[-2:] == [3800, 4000]
     assert all(b - a >= module.CHECKPOINT_DISTANCE for a, b in pairwise(found[:-1]))
     assert found[0] < 2 * module.CHECKPOINT_DISTANCE

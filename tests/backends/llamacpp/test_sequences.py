@@ -210,6 +210,23 @@ def test_more_conversations_than_sequences_stay_warm(pairs: tuple[Room, Room]) -
     assert 0 < warm.pool.host.bytes <= HOST_BYTES
 
 
+def test_conversations_without_control_tokens_come_back(pairs: tuple[Room, Room]) -> None:
+    """As with ChatML for a model that does not know it: only the first token is a control token."""
+    warm, cold = pairs
+    prompts = [[START, *([20 + n, 40 + n] * 50), 60] for n in range(4)]
+    for turn in range(3):
+        for prompt in prompts:
+            sequence, logits, cached = warm.run(prompt)
+            answer = [30, 31, 32]
+            warm.context.decode([Span(sequence.id, sequence.position, answer, wants_logits=True)])
+            warm.pool.mirror.extend(sequence, answer)
+            warm.pool.release(sequence)
+            warm.check()
+            if turn:
+                assert cached >= len(prompt) - 4
+            assert difference(logits, cold.fresh(prompt)) < TOLERANCE
+
+
 def test_host_memory_keeps_to_its_cap(pairs: tuple[Room, Room]) -> None:
     room, _ = pairs
     room.pool.host.capacity = cap = 256 * 1024

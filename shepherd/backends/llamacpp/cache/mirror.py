@@ -40,10 +40,18 @@ class Mirror:
         return self.rolls_back and not self._window
 
     def plan_checkpoints(self, sequence: CachedSequence, prompt: Sequence[int]) -> None:
-        """Note the lengths for checkpoints of the prompt, if memory needs checkpoints."""
-        sequence.marks = []
-        if self.takes_checkpoints:
-            sequence.marks = marks(prompt, self._controls, len(sequence.tokens))
+        """Note the lengths of the prompt for checkpoints.
+
+        With `swa_full` they are taken when the sequence is saved.
+        """
+        needs_them = self.takes_checkpoints or self._window
+        sequence.marks = marks(prompt, self._controls) if needs_them else []
+
+    def next_stop(self, sequence: CachedSequence) -> int | None:
+        """The length at which decoding must stop for a checkpoint; None if it need not."""
+        if not self.takes_checkpoints:
+            return None
+        return next((mark for mark in sequence.marks if mark > len(sequence.tokens)), None)
 
     def usable(self, sequence: CachedSequence, prompt: Sequence[int]) -> int:
         """How many tokens the packed prompt can reuse, at most all but its last."""
@@ -76,7 +84,7 @@ class Mirror:
 
     def checkpoint(self, sequence: CachedSequence) -> None:
         """Take a checkpoint of the sequence if one is planned for its length."""
-        if len(sequence.tokens) not in sequence.marks:
+        if not self.takes_checkpoints or len(sequence.tokens) not in sequence.marks:
             return
         state = self._context.save(sequence.id, partial=True)
         if state:
@@ -192,7 +200,8 @@ class Mirror:
     def _checkpoints_behind(self, sequence: CachedSequence, keep: int) -> list[Checkpoint]:
         """Checkpoints behind `keep` tokens, taken by cutting the sequence from its end."""
         result: list[Checkpoint] = []
-        for mark in reversed(marks(sequence.tokens, self._controls, keep)):
+        length = len(sequence.tokens)
+        for mark in reversed([mark for mark in sequence.marks if keep < mark < length]):
             self.trim(sequence, mark)
             state = self._context.save(sequence.id, partial=True)
             if len(sequence.tokens) != mark or not state:  # llama.cpp can't cut or save it

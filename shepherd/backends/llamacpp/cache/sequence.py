@@ -22,7 +22,9 @@ CHECKPOINT_DISTANCE = 512
 """The minimum of tokens between checkpoints, except for the last messages."""
 
 _NEAR_THE_END = 4
-"""Tokens before the end of a prompt without control tokens, where its only checkpoint is."""
+MAX_REREAD = 64
+"""A prompt whose last message is longer has a checkpoint so near its end, too. Without control
+tokens, as in ChatML for a model that does not know it, nothing tells where messages start."""
 
 INITIAL_RATE = 1e9
 """The assumed speed of a restore before any measurement, in bytes per second."""
@@ -76,19 +78,21 @@ class Checkpoints:
         return copy
 
 
-def marks(prompt: Sequence[int], controls: Collection[int], done: int) -> list[int]:
-    """Where decoding a prompt should stop for a checkpoint, after the first `done` tokens.
+def marks(prompt: Sequence[int], controls: Collection[int]) -> list[int]:
+    """The lengths of a prompt that are worth a checkpoint.
 
     Checkpoints are before the last messages (the beginning of the answer is one of them) and
-    before earlier messages that are far apart.
+    before earlier messages that are far apart. One is always close to the end.
     """
     starts = message_starts(prompt, controls)
     near_the_end = whole(prompt, max(0, len(prompt) - _NEAR_THE_END))
-    chosen = starts[-RECENT_MESSAGES:] or [near_the_end]
+    if not starts or near_the_end - starts[-1] > MAX_REREAD:
+        starts.append(near_the_end)
+    chosen = starts[-RECENT_MESSAGES:]
     for start in reversed(starts[:-RECENT_MESSAGES]):
         if chosen[0] - start >= CHECKPOINT_DISTANCE:
             chosen.insert(0, start)
-    return [mark for mark in chosen if done < mark < len(prompt)]
+    return [mark for mark in chosen if 0 < mark < len(prompt)]
 
 
 def message_starts(prompt: Sequence[int], controls: Collection[int]) -> list[int]:
@@ -105,10 +109,10 @@ def message_starts(prompt: Sequence[int], controls: Collection[int]) -> list[int
 class CachedSequence(Struct, eq=False):
     """One sequence; `tokens` mirrors llama.cpp's memory exactly, with placeholders for images.
 
-    The tokens change only through `append`, `cut`, `close` and `begin`. `marks` are the lengths at
-    which to take a checkpoint. `restored` counts tokens that came from host memory or disk for the
-    current request. `last_used` counts uses of the whole pool, `used` is in seconds since the
-    epoch. `bytes` is the size of the state after the last request.
+    The tokens change only through `append`, `cut`, `close` and `begin`. `marks` are the
+    lengths of its last prompt that are worth a checkpoint. `restored` counts tokens that came from
+    host memory or disk for the current request. `last_used` counts uses of the whole pool, `used`
+    is in seconds since the epoch. `bytes` is the size of the state after the last request.
     """
 
     id: int

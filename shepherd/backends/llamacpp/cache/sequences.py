@@ -121,9 +121,8 @@ class SequencePool:
 
     def chunk(self, sequence: CachedSequence, room: int) -> int:
         """How many of `room` tokens may follow before the next checkpoint."""
-        length = len(sequence.tokens)
-        next_mark = next((mark for mark in sequence.marks if mark > length), None)
-        return room if next_mark is None else min(room, next_mark - length)
+        stop = self.mirror.next_stop(sequence)
+        return room if stop is None else min(room, stop - len(sequence.tokens))
 
     def note_batch(self, tokens: int, seconds: float) -> None:
         """Learn from a batch of prompts what cells in use cost."""

@@ -185,7 +185,7 @@ class Planner:
         completes_job = end == len(job.tokens)
         place = (sequence.id, sequence.position_at(image.start))
         span = image_span(image, done, end, place, wants_logits=completes_job)
-        reads_results = completes_job or end in sequence.marks
+        reads_results = completes_job or end == self._pool.mirror.next_stop(sequence)
         tokens = job.tokens[done:end]
         return [Part(job, sequence, tokens, completes_job, reads_results, image=span)]
 
@@ -288,7 +288,8 @@ class Planner:
         tokens = job.tokens[done : done + self._pool.chunk(sequence, room)]
         end = done + len(tokens)
         completes_job = end == len(job.tokens)
-        reads_results = completes_job or job.measures or end in sequence.marks
+        is_stop = end == self._pool.mirror.next_stop(sequence)
+        reads_results = completes_job or job.measures or is_stop
         return Part(job, sequence, tokens, completes_job, reads_results)
 
 
