@@ -3,17 +3,16 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
 from typing import TypeAlias
 
 from msgspec import Struct
 
 from shepherd.tools.text import one_line, pluralize
 
-MAX_EDITS = 500
-"""The longest edit script to search for; the cost of the search grows with its square."""
 EXTRA_WORK = 2_000_000
 WORK_PER_LINE = 40
-"""The budget of steps; when it is used up, the rest of the lines counts as replaced."""
+"""The budget of comparisons; when it is used up, the rest of the lines counts as replaced."""
 
 Block: TypeAlias = tuple[int, int, int]
 """The start of the common lines in the first and in the second text, and their number."""
@@ -26,106 +25,63 @@ _Region = tuple[int, int, int, int]
 def common_blocks(old: Sequence[str], new: Sequence[str]) -> list[Block]:
     """The common lines in order, as blocks that neither touch nor overlap.
 
-    Lines that occur once in both texts are matched first (a patience diff). The lines between
-    them are matched by a shortest edit script. When the budget of steps is used up, fewer lines
-    match, but the result still describes the change in full.
+    Lines that occur once in both texts are matched first (a patience diff), and between them the
+    longest blocks. When the budget is used up, fewer lines match, but the result still describes
+    the change in full.
     """
     # lines as numbers, which are compared faster
     numbers: dict[str, int] = {}
     a = [numbers.setdefault(line, len(numbers)) for line in old]
     b = [numbers.setdefault(line, len(numbers)) for line in new]
-    return _joined(sorted(_Matcher(a, b).blocks()))
-
-
-class _Matcher:
-    """Matches two texts, whose lines are given as numbers: equal lines have equal numbers."""
-
-    def __init__(self, a: list[int], b: list[int]) -> None:
-        self._a = a
-        self._b = b
-        self._work_left = EXTRA_WORK + WORK_PER_LINE * (len(a) + len(b))
-
-    def blocks(self) -> Iterator[Block]:
-        """The common blocks in any order; some are empty."""
-        regions: list[_Region] = [(0, len(self._a), 0, len(self._b))]
-        while regions:
-            region, *ends = self._trimmed(regions.pop())
-            yield from ends
-            i, i_end, j, j_end = region
-            self._work_left -= i_end - i + j_end - j
-            if i == i_end or j == j_end or self._work_left < 0:
-                continue  # nothing is left to match, or there is no time for it
-            anchors = self._anchors(region)
-            for x, y, length in anchors:  # each one splits off the region before it
-                yield x, y, length
-                regions.append((i, x, j, y))
-                i, j = x + 1, y + 1
-            if anchors:
-                regions.append((i, i_end, j, j_end))
-            else:
-                yield from self._shortest(region)
-
-    def _trimmed(self, region: _Region) -> tuple[_Region, *tuple[Block, ...]]:
-        """The region without the common lines at both ends, and these ends."""
-        i, i_end, j, j_end = region
-        a, b = self._a, self._b
-        start = 0
-        while i + start < i_end and j + start < j_end and a[i + start] == b[j + start]:
-            start += 1
-        end, limit = 0, min(i_end - i, j_end - j) - start
-        while end < limit and a[i_end - 1 - end] == b[j_end - 1 - end]:
-            end += 1
-        middle = (i + start, i_end - end, j + start, j_end - end)
-        return middle, (i, j, start), (i_end - end, j_end - end, end)
-
-    def _anchors(self, region: _Region) -> list[Block]:
-        """The most lines that are unique on both sides and keep their order."""
-        i, i_end, j, j_end = region
-        old_counts, new_counts = Counter(self._a[i:i_end]), Counter(self._b[j:j_end])
-        new_places = {self._b[y]: y for y in range(j, j_end) if new_counts[self._b[y]] == 1}
-        lines = [
-            (x, new_places[self._a[x]], 1)
-            for x in range(i, i_end)
-            if old_counts[self._a[x]] == 1 and self._a[x] in new_places
-        ]
-        return _increasing(lines)
-
-    def _shortest(self, region: _Region) -> list[Block]:
-        """The matches of a shortest edit script (Myers, 1986); none if it is too long.
-
-        The script is a path in a grid: `x` lines of `a` and `y` lines of `b` are passed, and
-        diagonal `k` is where x - y = k. `reached` has the largest x on each diagonal so far.
-        """
-        i, i_end, j, j_end = region
-        a, b = self._a[i:i_end], self._b[j:j_end]
-        reached: dict[int, int] = {1: 0}  # as if an insertion above the grid led to its corner
-        matches: dict[int, _Chain] = {1: None}  # on the way to each reached place
-        for edits in range(MAX_EDITS):
-            self._work_left -= edits
-            if self._work_left < 0:
-                return []
-            for k in range(-edits, edits + 1, 2):
-                # the way that has passed more lines of `a`; only a deletion passes one more
-                inserts = k == -edits or (k != edits and reached[k - 1] < reached[k + 1])
-                came_from = k + 1 if inserts else k - 1
-                x = start = reached[came_from] if inserts else reached[came_from] + 1
-                while x < len(a) and x - k < len(b) and a[x] == b[x - k]:
-                    x += 1
-                self._work_left -= x - start
-                reached[k] = x
-                matches[k] = (i + start, j + start - k, x - start), matches[came_from]
-                if x >= len(a) and x - k >= len(b):
-                    return _listed(matches[k])
-        return []
-
-
-def _listed(chain: _Chain) -> list[Block]:
-    """The blocks from the first to the last."""
+    work_left = EXTRA_WORK + WORK_PER_LINE * (len(a) + len(b))
     blocks: list[Block] = []
-    while chain is not None:
-        block, chain = chain
-        blocks.append(block)
-    return blocks[::-1]
+    regions: list[_Region] = [(0, len(a), 0, len(b))]
+    while regions:
+        region, *ends = _trimmed(a, b, regions.pop())
+        blocks += ends
+        i, i_end, j, j_end = region
+        work_left -= i_end - i + j_end - j
+        if i == i_end or j == j_end or work_left < 0:
+            continue  # nothing is left to match, or there is no time for it
+        anchors = _anchors(a, b, region)
+        for x, y, _ in anchors:  # each one splits off the region before it
+            regions.append((i, x, j, y))
+            i, j = x + 1, y + 1
+        blocks += anchors
+        comparisons = (i_end - i) * (j_end - j)
+        if anchors:
+            regions.append((i, i_end, j, j_end))
+        elif comparisons <= work_left:
+            work_left -= comparisons
+            matches = SequenceMatcher(None, a[i:i_end], b[j:j_end]).get_matching_blocks()
+            blocks += [(i + x, j + y, length) for x, y, length in matches]
+    return _joined(sorted(blocks))
+
+
+def _trimmed(a: list[int], b: list[int], region: _Region) -> tuple[_Region, Block, Block]:
+    """The region without the common lines at both ends, and these ends."""
+    i, i_end, j, j_end = region
+    start = 0
+    while i + start < i_end and j + start < j_end and a[i + start] == b[j + start]:
+        start += 1
+    end, limit = 0, min(i_end - i, j_end - j) - start
+    while end < limit and a[i_end - 1 - end] == b[j_end - 1 - end]:
+        end += 1
+    middle = (i + start, i_end - end, j + start, j_end - end)
+    return middle, (i, j, start), (i_end - end, j_end - end, end)
+
+
+def _anchors(a: list[int], b: list[int], region: _Region) -> list[Block]:
+    """The most lines that are unique on both sides and keep their order."""
+    i, i_end, j, j_end = region
+    old_counts, new_counts = Counter(a[i:i_end]), Counter(b[j:j_end])
+    new_places = {b[y]: y for y in range(j, j_end) if new_counts[b[y]] == 1}
+    lines = [
+        (x, new_places[a[x]], 1)
+        for x in range(i, i_end)
+        if old_counts[a[x]] == 1 and a[x] in new_places
+    ]
+    return _increasing(lines)
 
 
 def _increasing(blocks: list[Block]) -> list[Block]:
@@ -141,7 +97,11 @@ def _increasing(blocks: list[Block]) -> list[Block]:
         length = bisect_left(ends, y)  # of the longest part that the block can follow
         ends[length : length + 1] = [y]
         parts[length + 1 : length + 2] = [(block, parts[length])]
-    return _listed(parts[-1])
+    chain, longest = parts[-1], list[Block]()
+    while chain is not None:
+        block, chain = chain
+        longest.append(block)
+    return longest[::-1]
 
 
 def _joined(blocks: list[Block]) -> list[Block]:
