@@ -14,7 +14,6 @@ import select
 import signal
 import socket
 import subprocess
-import threading
 import time
 import zipfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -124,33 +123,6 @@ def _await_end(process: int) -> None:
 _VARIABLES = ("LANG", "LANGUAGE", "LD_LIBRARY_PATH")
 
 
-class _Joining(threading.Thread):
-    """Moves a process to control groups while it loads, because the kernel may take 20 ms."""
-
-    def __init__(self, files: Sequence[str], process: int) -> None:
-        super().__init__(name="control groups")
-        self._files = files
-        self._process = process
-        self._error: OSError | None = None  # for `finish`
-        self.start()
-
-    def run(self) -> None:
-        """Write the process's number into the files; the thread does it, and then ends."""
-        try:
-            for path in self._files:
-                with Path(path).open("wb", buffering=0) as file:
-                    file.write(str(self._process).encode())
-        except OSError as error:
-            self._error = error
-
-    def finish(self) -> None:
-        """Wait; raises ToolError if a group was not joined."""
-        self.join()
-        if self._error is not None:
-            text = f"the sandbox can't limit the command: {self._error.strerror}"
-            raise ToolError(text) from self._error
-
-
 class HelperKind(Struct, frozen=True):
     """What a helper runs: `main` in `inside`, with a channel for its orders and the `options`."""
 
@@ -177,7 +149,7 @@ class Helper:
                 argv, passed = helper_argv(kind.main, code), (code, theirs.fileno())
                 program = Program(argv, Path("/"), _environment(), pass_fds=passed)
                 self._process = program.start()
-            self._joining = _Joining(groups, self._process.pid)
+            self._join(groups)
             self._resources = resources.pop_all()  # until `close`
 
     @property
@@ -191,7 +163,6 @@ class Helper:
 
     def prepare(self, surroundings: Mapping[str, object]) -> None:
         """Let the helper do the steps that need no orders; raises ToolError as `send` does."""
-        self._joining.finish()
         self._send(surroundings, [], [])
 
     def send(
@@ -199,10 +170,8 @@ class Helper:
     ) -> subprocess.Popen[bytes]:
         """Send the orders, and return the process.
 
-        The `descriptors` go with them under new numbers. Raises ToolError if the process did not
-        join its groups or has ended.
+        The `descriptors` go with them under new numbers. Raises ToolError if the process has ended.
         """
-        self._joining.finish()
         self._send(orders, [*descriptors.values(), self.info], list(descriptors))
         self._waits_for_orders = False
         return self._process
@@ -225,12 +194,21 @@ class Helper:
     def close(self) -> None:
         """End the process if it still waits; else wait for the end of its box's first process."""
         with self._resources:
-            self._joining.join()
             if self._waits_for_orders:
                 self._channel.close()
                 self._dismiss()
             else:
                 await_first_process(self._channel)
+
+    def _join(self, groups: Sequence[str]) -> None:
+        """Move the process to control groups, while it loads; raises ToolError."""
+        try:
+            for path in groups:
+                Path(path).write_text(str(self._process.pid), "ascii")
+        except OSError as error:
+            self._final_output()
+            text = f"the sandbox can't limit the command: {error.strerror}"
+            raise ToolError(text) from error
 
     def _send(
         self, values: Mapping[str, object], numbers: list[int], descriptors: list[int]
@@ -281,17 +259,13 @@ def _environment() -> dict[str, str]:
 
 
 _MOUNT = Path("/sys/fs/cgroup")
+_SWAP = "memory.swap.max"
 _ATTEMPTS = 40
 _RETRY_DELAY = 0.025
 
 
-class _Place(Struct, frozen=True):
-    """A directory for new groups, and the limits there; `swap` is the file that limits swap."""
-
-    parent: Path
-    pids: str = ""
-    memory: str = ""
-    swap: str = ""
+_Limits = dict[str, int | None]
+"""The files of a group that limit it, and their numbers; None for no limit."""
 
 
 @contextmanager
@@ -302,8 +276,8 @@ def control_groups(limits: Limits) -> Generator[list[str]]:
     """
     made: list[Path] = []
     try:
-        for place in _places():
-            group = _make(place, limits)
+        for parent, numbers in _places(limits):
+            group = _make(parent, numbers)
             if group is not None:
                 made.append(group)
         yield [str(group / "cgroup.procs") for group in made]
@@ -314,55 +288,54 @@ def control_groups(limits: Limits) -> Generator[list[str]]:
 
 def remove_stale_groups() -> None:
     """Remove the groups of sessions that were killed."""
-    for place in _places():
-        for group in place.parent.glob("shepherd-*-*"):
+    for parent, _ in _places(Limits()):
+        for group in parent.glob("shepherd-*-*"):
             owner = group.name.split("-")[1]
             if owner.isdigit() and not Path("/proc", owner).exists():
                 with contextlib.suppress(OSError):  # processes are in it, or it is another user's
                     group.rmdir()
 
 
-def _places() -> Iterator[_Place]:
+def _places(limits: Limits) -> Iterator[tuple[Path, _Limits]]:
     """Where groups may be made: one place in version 2, one for each controller in version 1."""
+    processes = limits.processes
+    memory = None if limits.memory is None else memory_bound(limits.memory)
     for line in _read(Path("/proc/self/cgroup")).splitlines():
         _number, controllers, path = line.split(":", 2)  # `0::/user.slice`, `4:memory:/user.slice`
         own = path.lstrip("/")  # this process's group, below the mount
         if not controllers and (_MOUNT / "cgroup.controllers").exists():
-            yield from _unified(_MOUNT / own)
+            # without a limit of swap, the kernel would only move the memory there
+            swap = None if memory is None else 0
+            numbers = {"pids.max": processes, "memory.max": memory, _SWAP: swap}
+            yield from ((parent, numbers) for parent in _unified(_MOUNT / own))
         elif controllers == "pids":
-            yield _Place(_MOUNT / "pids" / own, pids="pids.max")
+            yield _MOUNT / "pids" / own, {"pids.max": processes}
         elif controllers == "memory":
-            yield _Place(_MOUNT / "memory" / own, memory="memory.limit_in_bytes")
+            yield _MOUNT / "memory" / own, {"memory.limit_in_bytes": memory}
 
 
-def _unified(own: Path) -> Iterator[_Place]:
+def _unified(own: Path) -> list[Path]:
     """Beside this process's group, because a group with processes can't have groups with limits."""
     for parent in (own.parent, own):
         enabled = _read(parent / "cgroup.subtree_control").split()
         if {"memory", "pids"} <= set(enabled) and os.access(parent / "cgroup.procs", os.W_OK):
-            yield _Place(parent, "pids.max", "memory.max", "memory.swap.max")
-            return
+            return [parent]
+    return []
 
 
-def _make(place: _Place, limits: Limits) -> Path | None:
-    """A new group with the limits that the place has files for; None if it can't be made."""
-    group = place.parent / f"shepherd-{os.getpid()}-{secrets.token_hex(4)}"
-    # without a limit of swap, the kernel would only move the memory there
-    numbers = {place.pids: limits.processes, place.swap: None if limits.memory is None else 0}
-    if limits.memory is not None:
-        numbers[place.memory] = memory_bound(limits.memory)
-    limits_by_file = {
-        name: number for name, number in numbers.items() if name and number is not None
-    }
-    if not limits_by_file:
+def _make(parent: Path, numbers: _Limits) -> Path | None:
+    """A new group with these limits; None if there is none, or if it can't be made."""
+    group = parent / f"shepherd-{os.getpid()}-{secrets.token_hex(4)}"
+    limits = {name: number for name, number in numbers.items() if number is not None}
+    if not limits:
         return None
     try:
         group.mkdir()
     except OSError:
         return None  # not delegated to this user
     try:
-        for name, number in limits_by_file.items():
-            if name != place.swap or (group / name).exists():  # not every kernel counts swap
+        for name, number in limits.items():
+            if name != _SWAP or (group / name).exists():  # not every kernel counts swap
                 (group / name).write_text(str(number), "ascii")
     except OSError:
         _remove(group)
