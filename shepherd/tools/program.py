@@ -112,25 +112,33 @@ def _git_settings(count: str) -> dict[str, str]:
     return {**variables, "GIT_CONFIG_COUNT": str(first + len(_GIT_SETTINGS))}
 
 
+def run_git(
+    cwd: Path, arguments: Sequence[str], stdin: bytes = b"", seconds: float = GIT_SECONDS
+) -> subprocess.CompletedProcess[bytes] | None:
+    """The end of git with its output; None if it is missing, or takes longer than this."""
+    git = own_program("git")
+    if git is None:
+        return None
+    try:
+        return subprocess.run(
+            # without its optional locks, another git of the user never waits for this one
+            [git, "--no-optional-locks", *arguments],
+            input=stdin,
+            cwd=cwd,
+            env=safe_environment(),
+            capture_output=True,
+            timeout=seconds,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
 def git_paths(cwd: Path, arguments: Sequence[str], paths: Sequence[str] = ()) -> list[str]:
     """The paths that git prints, each ended by NUL; `paths` are its input.
 
     There are no paths if git is missing, fails, or takes longer than GIT_SECONDS.
     """
-    git = own_program("git")
-    if git is None:
-        return []
-    try:
-        process = subprocess.run(
-            # without its optional locks, another git of the user never waits for this one
-            [git, "--no-optional-locks", *arguments],
-            input="\0".join(paths).encode("utf-8", "surrogateescape"),
-            cwd=cwd,
-            env=safe_environment(),
-            capture_output=True,
-            timeout=GIT_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return [path for path in process.stdout.decode("utf-8", "surrogateescape").split("\0") if path]
+    process = run_git(cwd, arguments, "\0".join(paths).encode("utf-8", "surrogateescape"))
+    output = process.stdout.decode("utf-8", "surrogateescape") if process else ""
+    return [path for path in output.split("\0") if path]

@@ -9,7 +9,6 @@ import hashlib
 import os
 import shutil
 import stat
-import subprocess
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -18,11 +17,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from shepherd.errors import ConflictError
-from shepherd.own_programs import own_program
 from shepherd.tools.files import opening
 from shepherd.tools.layer.change import Change, Deed, Sort, attribute, marks_of, status_of
 from shepherd.tools.layer.layer import Layer, begun_ns
-from shepherd.tools.program import GIT_SECONDS, safe_environment
+from shepherd.tools.program import run_git
 
 _ORIGIN = "user.overlay.origin"
 """The kernel's mark of what is a copy of something below the layer."""
@@ -166,22 +164,13 @@ def _with_both(layer: Layer, change: Change, status: os.stat_result | None) -> C
 
 def _merged(layer: Layer, ours: Path, kept: Path, theirs: bytes) -> bytes | None:
     """The text with both changes; None if they touch, or if this can't be known."""
-    git, other = own_program("git"), layer.base / "theirs"
-    if git is None or not kept.exists() or ours.stat().st_size > _MAX_MERGED:
+    other = layer.base / "theirs"
+    if not kept.exists() or ours.stat().st_size > _MAX_MERGED:
         return None
     other.write_bytes(theirs)
-    try:
-        process = subprocess.run(
-            [git, "merge-file", "-p", "-q", str(ours), str(kept), str(other)],
-            cwd=layer.base,
-            env=safe_environment(),
-            capture_output=True,
-            timeout=GIT_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return process.stdout if process.returncode == 0 else None
+    words = ["merge-file", "-p", "-q", str(ours), str(kept), str(other)]
+    process = run_git(layer.base, words)
+    return process.stdout if process is not None and process.returncode == 0 else None
 
 
 def _kept(base: Path, path: str) -> Path:

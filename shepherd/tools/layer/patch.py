@@ -2,17 +2,15 @@
 
 import os
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
 from shepherd.errors import ToolError
-from shepherd.own_programs import own_program
 from shepherd.tools.files import opening
 from shepherd.tools.layer.change import Deed, Sort
 from shepherd.tools.layer.effect import Effect
 from shepherd.tools.layer.layer import Layer
-from shepherd.tools.program import safe_environment
+from shepherd.tools.program import run_git
 
 _PATCH_SECONDS = 60.0
 _DIFF = (
@@ -28,9 +26,6 @@ def patch(effect: Effect, layer: Layer) -> bytes:
 
     Raises ToolError without git, and OSError.
     """
-    git = own_program("git")
-    if git is None:
-        raise ToolError("a patch needs git, which is not installed")
     with tempfile.TemporaryDirectory(prefix="shepherd-patch-") as name:
         place = Path(name)
         for side in ("a", "b"):
@@ -42,14 +37,9 @@ def patch(effect: Effect, layer: Layer) -> bytes:
                 _copy(layer.root / change.path, place / "a" / change.path)
             if change.deed is not Deed.DELETED:
                 _copy(layer.upper / change.path, place / "b" / change.path)
-        done = subprocess.run(
-            [git, *_DIFF],
-            cwd=place,
-            env=safe_environment(),
-            capture_output=True,
-            timeout=_PATCH_SECONDS,
-            check=False,
-        )
+        done = run_git(place, _DIFF, seconds=_PATCH_SECONDS)
+    if done is None:
+        raise ToolError("a patch needs git, which is not installed, or took too long")
     if done.returncode > 1:  # 1: there are differences
         raise ToolError(f"git made no patch: {done.stderr.decode('utf-8', 'replace').strip()}")
     return done.stdout

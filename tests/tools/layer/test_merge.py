@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shepherd.errors import ConflictError
+from shepherd.tools import program
 from shepherd.tools.layer import merge
 from shepherd.tools.layer.commit import commit
 from shepherd.tools.layer.effect import read_effect
@@ -214,7 +215,7 @@ def test_what_can_not_be_merged_is_a_conflict(
 def test_without_git_there_is_no_merge(
     root: Path, make_layer: MakeLayer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merge, "own_program", dict[str, str]().get)
+    monkeypatch.setattr(program, "own_program", dict[str, str]().get)
     with pytest.raises(ConflictError):
         merged(root, make_layer(root), "sed -i '2s/l/x/' file", "sed -i '25s/l/y/' file")
 
