@@ -143,15 +143,17 @@ def git_directories(root: Path) -> tuple[Path, ...]:
 def _linked(entry: Path) -> tuple[Path, ...]:
     """The targets of a `.git` file: the directory of the work tree, and the shared directory.
 
-    Nothing unless both look as git makes them, because the file could name any directory.
+    Nothing unless both look as git makes them, because the file could name any directory: only a
+    repository names this work tree in turn.
     """
     try:
         text = entry.read_text("utf-8").strip()
         own = (entry.parent / text.removeprefix("gitdir: ")).resolve()
-        shared_by = own / "commondir"
-        shared = (own / shared_by.read_text("utf-8").strip()).resolve()
+        shared = (own / (own / "commondir").read_text("utf-8").strip()).resolve()
+        names_entry = (own / (own / "gitdir").read_text("utf-8").strip()).samefile(entry)
     except (OSError, ValueError):
         return ()
     is_repository = (own / "HEAD").is_file() and (shared / "objects").is_dir()
     is_below = own.is_relative_to(shared / "worktrees")
-    return (own, shared) if text.startswith("gitdir: ") and is_repository and is_below else ()
+    is_tree = text.startswith("gitdir: ") and names_entry and is_repository and is_below
+    return (own, shared) if is_tree else ()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from shepherd.tools.sandbox.profile import Profile
+from shepherd.tools.sandbox.repository import git_directories
 
 _SYSTEM_NAMES = """
 /usr /bin /sbin /lib /lib32 /lib64 /libx32 /etc /opt /nix /gnu /snap /run/current-system
@@ -78,7 +79,9 @@ def tool_paths(profile: Profile, environment: Mapping[str, str]) -> list[Path]:
     """The existing paths outside of the system that commands need to read."""
     root, home = real(profile.root), real(profile.home)
     result = [*map(real, home_tools(profile)), *_named(root, environment)]
-    result += [*_linked_environments(root), *_worktree(root)]
+    result += _linked_environments(root)
+    if (root / ".git").is_file():  # a linked work tree: its repository is elsewhere
+        result += git_directories(root)[1:]
     return [path for path in dict.fromkeys(result) if _is_narrow(path, (root, home))]
 
 
@@ -128,31 +131,6 @@ def _linked_environments(root: Path) -> Iterator[Path]:
         link = root / name
         if link.is_symlink() and (link / "pyvenv.cfg").is_file():
             yield real(link)
-
-
-def _worktree(root: Path) -> Iterator[Path]:
-    """The repository of a linked worktree, if the repository names this worktree in turn."""
-    pointer = root / ".git"
-    text = _line(pointer)
-    if not text.startswith("gitdir: "):
-        return
-    directory = real(root / text.removeprefix("gitdir: "))
-    # the file could name any directory, but only a repository names this worktree in turn
-    if real(Path(_line(directory / "gitdir") or "/")) == real(pointer):
-        common = real(directory / (_line(directory / "commondir") or "."))
-        if is_below(directory, common):
-            yield common
-
-
-def _line(path: Path) -> str:
-    """The first line of a file; "" if it is none, or can't be read."""
-    if not path.is_file():
-        return ""
-    try:
-        with path.open(encoding="utf-8", errors="surrogateescape") as file:
-            return file.readline(4096).strip()
-    except OSError:
-        return ""
 
 
 def is_below(path: Path, top: Path) -> bool:
