@@ -5,6 +5,7 @@ import re
 import stat
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from pathlib import Path
@@ -238,19 +239,40 @@ class Preparation(Struct):
         return OrderedProgram(self.helper, orders, {**passed, **self.descriptors})
 
 
-@contextmanager
-def preparation(
-    profile: Profile, report: Report, helpers: Spares, kind: HelperKind
-) -> Generator[Preparation]:
-    """Private files, a helper in control groups, and a watch on paths that mounts can't protect.
+class HelperBox(ABC):
+    """A box whose helper, which waits already, encloses itself and becomes the command."""
 
-    At the end, changes of those paths are taken back, lost files are reported, and a helper for the
-    next command is started.
-    """
-    with ExitStack() as resources:  # the end goes backwards: first the helper with its box
-        resources.callback(helpers.refill, kind)
-        private = resources.enter_context(private_files())
-        resources.callback(report_leftovers, private, real(profile.home), report)
-        resources.callback(Watch(profile).undo, report)
-        helper = resources.enter_context(helpers.take(kind))
-        yield Preparation(private, helper, resources)
+    name: str
+    takes_layers: bool
+
+    def __init__(self) -> None:
+        self._helpers = Spares()
+
+    @contextmanager
+    def enter(
+        self, program: Program, profile: Profile, report: Report = ignore_refusals
+    ) -> Generator[Startable]:
+        """See `Box.enter`.
+
+        At the end, changes of paths that mounts can't protect are taken back, lost files are
+        reported, and a helper for the next command is started.
+        """
+        kind = self._kind(profile)
+        with ExitStack() as resources:  # the end goes backwards: first the helper with its box
+            resources.callback(self._helpers.refill, kind)
+            private = resources.enter_context(private_files())
+            resources.callback(report_leftovers, private, real(profile.home), report)
+            resources.callback(Watch(profile).undo, report)
+            helper = resources.enter_context(self._helpers.take(kind))
+            prepared = Preparation(private, helper, resources)
+            yield prepared.order(program, self._orders(program, profile, prepared))
+
+    @abstractmethod
+    def _kind(self, profile: Profile) -> HelperKind:
+        """The helper that this box needs."""
+
+    @abstractmethod
+    def _orders(
+        self, program: Program, profile: Profile, prepared: Preparation
+    ) -> dict[str, object]:
+        """The orders for the helper; raises ToolError if the box can't enforce the profile."""

@@ -1,14 +1,13 @@
 """Runs commands in bubblewrap."""
 
 import os
-from collections.abc import Collection, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from shepherd.errors import ToolError
 from shepherd.own_programs import own_program
-from shepherd.tools.program import Program, Startable
-from shepherd.tools.sandbox.boxes.box import Report, Spares, ignore_refusals, preparation
+from shepherd.tools.program import Program
+from shepherd.tools.sandbox.boxes.box import HelperBox, Preparation
 from shepherd.tools.sandbox.helpers import HelperKind, helper_argv, payload
 from shepherd.tools.sandbox.inside.enclose import finish_nested
 from shepherd.tools.sandbox.inside.namespaces import kernel_files
@@ -25,50 +24,52 @@ _LAYER = "/run/layer"
 _MOUNTS = {MountKind.READ: "--ro-bind", MountKind.WRITE: "--bind", MountKind.LINK: "--symlink"}
 
 
-class Bubblewrap:
+class Bubblewrap(HelperBox):
     """Namespaces made by `bwrap`: the command sees its own file system, processes and network."""
 
     name = "bubblewrap"
     takes_layers = True
 
-    def __init__(self) -> None:
-        self._helpers = Spares()
+    def _kind(self, profile: Profile) -> HelperKind:
+        _executable()  # without it, no helper is started
+        return HelperKind(launch, profile.limits)
 
-    @contextmanager
-    def enter(
-        self, program: Program, profile: Profile, report: Report = ignore_refusals
-    ) -> Generator[Startable]:
-        """A startable command of bubblewrap, whose last steps in the box are `finish_nested`."""
-        executable = own_program("bwrap")
-        if executable is None:
-            raise ToolError("bubblewrap (bwrap) is not installed")
-        kind = HelperKind(launch, profile.limits)
-        with preparation(profile, report, self._helpers, kind) as prepared:
-            environment = boxed_environment(program.environment, temp="/tmp")
-            visible = mounts(profile, prepared.private, environment)
-            outer, inner = _split(visible, writable_tops(profile))
-            network = Network.INTERNET if profile.network else Network.OWN
-            orders = {
-                "mounts": [_inner(mount, prepared.private) for mount in inner],
-                "layer": "" if profile.layer is None else _LAYER,
-                "cwd": str(real(profile.cwd)),
-                "user": os.geteuid(),
-                "group": os.getegid(),
-                "filter": filter_for_this_machine(FilterOptions(network)),
-                "limits": resource_limits(profile.limits),
-                "command": list(program.argv),
-            }
-            starter = prepared.send(payload(orders))
-            if profile.layer is not None:
-                outer.append(Mount(MountKind.WRITE, Path(_LAYER), real(profile.layer)))
-            words = [*_namespaces(profile), *_places(outer, prepared.private)]
-            words += ["--info-fd", str(prepared.helper.info)]
-            if len(words) > _MAX_ARGUMENTS:
-                raise ToolError("there are too many protected or secret files for the sandbox")
-            arguments = prepared.send("\0".join(words).encode())
-            start = helper_argv(finish_nested, starter)
-            command = [executable, "--args", str(arguments), "--", *start]
-            yield prepared.order(program, {"command": command, "environment": environment})
+    def _orders(
+        self, program: Program, profile: Profile, prepared: Preparation
+    ) -> dict[str, object]:
+        """The command line of bubblewrap, whose last steps in the box are `finish_nested`."""
+        environment = boxed_environment(program.environment, temp="/tmp")
+        visible = mounts(profile, prepared.private, environment)
+        outer, inner = _split(visible, writable_tops(profile))
+        network = Network.INTERNET if profile.network else Network.OWN
+        orders = {
+            "mounts": [_inner(mount, prepared.private) for mount in inner],
+            "layer": "" if profile.layer is None else _LAYER,
+            "cwd": str(real(profile.cwd)),
+            "user": os.geteuid(),
+            "group": os.getegid(),
+            "filter": filter_for_this_machine(FilterOptions(network)),
+            "limits": resource_limits(profile.limits),
+            "command": list(program.argv),
+        }
+        starter = prepared.send(payload(orders))
+        if profile.layer is not None:
+            outer.append(Mount(MountKind.WRITE, Path(_LAYER), real(profile.layer)))
+        words = [*_namespaces(profile), *_places(outer, prepared.private)]
+        words += ["--info-fd", str(prepared.helper.info)]
+        if len(words) > _MAX_ARGUMENTS:
+            raise ToolError("there are too many protected or secret files for the sandbox")
+        arguments = prepared.send("\0".join(words).encode())
+        start = helper_argv(finish_nested, starter)
+        command = [_executable(), "--args", str(arguments), "--", *start]
+        return {"command": command, "environment": environment}
+
+
+def _executable() -> str:
+    executable = own_program("bwrap")
+    if executable is None:
+        raise ToolError("bubblewrap (bwrap) is not installed")
+    return executable
 
 
 def _split(visible: Iterable[Mount], tops: Collection[Path]) -> tuple[list[Mount], list[Mount]]:

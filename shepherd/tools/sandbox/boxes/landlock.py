@@ -1,15 +1,14 @@
 """Confines commands with Landlock and seccomp, and with namespaces if they are available."""
 
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Generator, Iterable, Iterator
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
 from pathlib import Path
 
 from shepherd.errors import ToolError
-from shepherd.tools.program import Program, Startable
-from shepherd.tools.sandbox.boxes.box import Report, Spares, ignore_refusals, preparation
+from shepherd.tools.program import Program
+from shepherd.tools.sandbox.boxes.box import HelperBox, Preparation
 from shepherd.tools.sandbox.helpers import HelperKind
 from shepherd.tools.sandbox.inside import native
 from shepherd.tools.sandbox.inside.enclose import enclose
@@ -80,47 +79,36 @@ def _grants(
                 yield entry.path, right
 
 
-class _Enclosure(ABC):
-    """A box whose helper becomes the command by itself; `_bare` means without namespaces."""
+class _Enclosure(HelperBox):
+    """A box whose helper does all by itself; `_bare` means without namespaces."""
 
-    name: str
-    takes_layers: bool
     _bare: bool
 
-    def __init__(self) -> None:
-        self._helpers = Spares()
+    def _kind(self, profile: Profile) -> HelperKind:
+        return HelperKind(enclose, profile.limits, {"bare": self._bare, "network": profile.network})
 
-    @contextmanager
-    def enter(
-        self, program: Program, profile: Profile, report: Report = ignore_refusals
-    ) -> Generator[Startable]:
-        """A startable command whose helper, which runs already, encloses itself and becomes it."""
-        options = {"bare": self._bare, "network": profile.network}
-        kind = HelperKind(enclose, profile.limits, options)
-        with preparation(profile, report, self._helpers, kind) as prepared:
-            surroundings = {
-                "new_root": str(prepared.private.new_root),
-                "shared_memory": SHARED_MEMORY,
-                "processes": profile.limits.processes,
-            }
-            prepared.helper.prepare(surroundings)  # the helper works on while the orders are made
-            orders = {
-                **self._orders(program, profile, prepared.private),
-                "command": list(program.argv),
-                "cwd": str(toolchains.real(profile.cwd)),
-                "limits": resource_limits(profile.limits),
-                "pass_fds": program.pass_fds,
-            }
-            yield prepared.order(program, orders)
+    def _orders(
+        self, program: Program, profile: Profile, prepared: Preparation
+    ) -> dict[str, object]:
+        surroundings = {
+            "new_root": str(prepared.private.new_root),
+            "shared_memory": SHARED_MEMORY,
+            "processes": profile.limits.processes,
+        }
+        prepared.helper.prepare(surroundings)  # the helper works on while the orders are made
+        return {
+            **self._own_orders(program, profile, prepared.private),
+            "command": list(program.argv),
+            "cwd": str(toolchains.real(profile.cwd)),
+            "limits": resource_limits(profile.limits),
+            "pass_fds": program.pass_fds,
+        }
 
     @abstractmethod
-    def _orders(
+    def _own_orders(
         self, program: Program, profile: Profile, private: PrivateFiles
     ) -> dict[str, object]:
-        """The orders that are this box's own, with the variables of the command.
-
-        Raises ToolError if the box can't enforce the profile.
-        """
+        """The orders that are this box's own, with the variables of the command."""
 
 
 class Landlock(_Enclosure):
@@ -130,7 +118,7 @@ class Landlock(_Enclosure):
     takes_layers = True
     _bare = False
 
-    def _orders(
+    def _own_orders(
         self, program: Program, profile: Profile, private: PrivateFiles
     ) -> dict[str, object]:
         environment = boxed_environment(program.environment, temp="/tmp")
@@ -151,7 +139,7 @@ class BareLandlock(_Enclosure):
     takes_layers = False  # it has no mounts
     _bare = True
 
-    def _orders(
+    def _own_orders(
         self, program: Program, profile: Profile, private: PrivateFiles
     ) -> dict[str, object]:
         abi = native.version()

@@ -4,12 +4,11 @@ import os
 import time
 
 from shepherd.tools.sandbox.inside import native
-from shepherd.tools.sandbox.inside.namespaces import Mounts, Root, add_mounts, leave_owner, separate
+from shepherd.tools.sandbox.inside.namespaces import Root, add_mounts, leave_owner, separate
 from shepherd.tools.sandbox.inside.native import restrict
 from shepherd.tools.sandbox.inside.orders import (
     SETUP_FAILED,
     Orders,
-    Values,
     become,
     close_others,
     receive,
@@ -35,43 +34,27 @@ def enclose(channel: int, *, bare: bool, network: bool) -> None:
         _stop_setup(error)
 
 
-class NestedSteps(Values):
-    """What is still to do in bubblewrap; `user` and `group` are those of the command.
-
-    `layer` is where bubblewrap shows the directory of a layer, "" without one.
-    """
-
-    mounts: Mounts
-    layer: str
-    cwd: str
-    user: int
-    group: int
-    filter: bytes
-    limits: dict[str, int]
-    command: list[str]
-
-
 def finish_nested(**values: object) -> None:
     """Become the command; begins in bubblewrap, as the root of its user namespace.
 
     bubblewrap mounts by path, and follows links. Below a directory that another boxed command can
     write, links may appear at any time, so those mounts are made here.
     """
-    steps = NestedSteps(**values)
+    orders = Orders(**values)
     try:
         # in bubblewrap's own namespace, because the command can look through its first process
-        add_mounts(steps.mounts)
-        if steps.layer:  # the command must change files through the mount alone
-            native.unmount(steps.layer)
-        os.chdir(steps.cwd)
-        leave_owner(steps.user, steps.group)
+        add_mounts(orders.mounts)
+        if orders.layer:  # the command must change files through the mount alone
+            native.unmount(orders.layer)
+        os.chdir(orders.cwd)
+        leave_owner(orders.user, orders.group)
         native.limit_capabilities()
         native.drop_capabilities()
-        native.set_filter(steps.filter)
+        native.set_filter(orders.filter)
     except OSError as error:
         _stop_setup(error)
-    set_limits(steps.limits)
-    become(steps.command)
+    set_limits(orders.limits)
+    become(orders.command)
 
 
 def _stop_setup(error: OSError) -> None:

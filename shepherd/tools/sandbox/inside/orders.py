@@ -27,8 +27,9 @@ class Values:
 class Orders(Values):
     """The command to run, and its settings.
 
-    Only `enclose` uses more than the command and its environment. `rights` are for Landlock;
-    `mounts` are for the namespaces. The command inherits the descriptors `pass_fds`.
+    Bubblewrap itself has only a command and an environment. `rights` are for Landlock; `mounts` are
+    for the namespaces. The command inherits the descriptors `pass_fds`. In bubblewrap, it has
+    this `user` and `group`, and `layer` is where a layer's directory is shown, "" without one.
     """
 
     command: list[str]
@@ -39,6 +40,9 @@ class Orders(Values):
     filter: bytes
     limits: dict[str, int]
     pass_fds: tuple[int, ...]
+    layer: str
+    user: int
+    group: int
 
 
 class Surroundings(Values):
