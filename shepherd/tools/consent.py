@@ -15,7 +15,7 @@ from shepherd.errors import PlaceError, ShepherdError, ToolError
 from shepherd.json_text import is_finite
 from shepherd.messages import ToolCall
 from shepherd.tools import confinement, deferred
-from shepherd.tools.access import Access, AccessKind
+from shepherd.tools.access import Access, AccessKind, Claim
 from shepherd.tools.layer.layer import Layer
 from shepherd.tools.permissions import content, rules
 from shepherd.tools.permissions.approval import (
@@ -95,6 +95,14 @@ class CallStep(Protocol):
         ...
 
 
+class UndoStep(CallStep, Protocol):
+    """The step that keeps what calls change, so that the user can undo it."""
+
+    async def unkept(self, paths: Collection[str]) -> list[str]:
+        """Sentences about what can't be brought back after a change of these absolute paths."""
+        ...
+
+
 def parse_arguments(tool: AnyTool, call: ToolCall) -> Any:
     """The arguments of a call, checked; raises ToolError with text for the model."""
     infinite = [name for name, value in call.arguments.items() if not is_finite(value)]
@@ -135,7 +143,8 @@ class Consent(Struct, frozen=True):
     """Decides on one call: by the rules, and by the user where these leave it open.
 
     The `observer` is told each verdict and each answer. `caller` names the model that made the
-    call, if it is not the model of the conversation. `notes` are texts for the end of the result.
+    call, if it is not the model of the conversation. `undo` knows what can't be undone. `notes` are
+    texts for the end of the result.
     """
 
     call: ToolCall
@@ -144,6 +153,7 @@ class Consent(Struct, frozen=True):
     approver: Approver
     observer: CallObserver | None = None
     caller: str = ""
+    undo: UndoStep | None = None
     notes: list[str] = field(default_factory=list[str])
 
     async def obtain(self, prepared: PreparedCall) -> confinement.Plan:
@@ -152,7 +162,7 @@ class Consent(Struct, frozen=True):
         plan = await self._plan(prepared)
         if plan.verdict.decision is rules.Decision.ASK:
             accesses, preview = prepared.accesses, await self._preview(prepared)
-            request = self._request(accesses, plan.verdict, preview, plan.sandbox_text)
+            request = await self._request(accesses, plan.verdict, preview, plan.sandbox_text)
             request = _offering(request, plan.policy, prepared.tool, accesses)
             self.notes.append(await self._approved(prepared, request))
             # files that the verdict is about, such as hooks, may have changed during the question
@@ -180,7 +190,7 @@ class Consent(Struct, frozen=True):
         accesses = prepared.command.opening(opening.kind)
         verdict = self._decide(prepared.tool, (*self._denied(prepared), *accesses))
         preview = await self._preview(prepared)
-        request = self._request(accesses, verdict, preview, opening.question)
+        request = await self._request(accesses, verdict, preview, opening.question)
         if not prepared.command.connects_itself:  # else no rule may allow it the next time
             everything = (*prepared.accesses, *accesses)
             request = _offering(request, opening.plan.policy, prepared.tool, everything)
@@ -210,7 +220,8 @@ class Consent(Struct, frozen=True):
             described = await asyncio.to_thread(describe)
             preview = f"{await self._preview(prepared)}\n\n{described.text}".lstrip("\n")
             request = structs.replace(
-                self._request(tuple(about[:_MAX_CHANGES]), verdict, preview),
+                await self._request(tuple(about), verdict, preview),
+                accesses=tuple(about[:_MAX_CHANGES]),
                 detail=valid_text(described.diff),
                 parts=described.parts,
                 session=propose_for_effect(self.policy, tool, about, rules.Lifetime.SESSION),
@@ -226,7 +237,7 @@ class Consent(Struct, frozen=True):
         """Decide on a further access of the running call."""
         verdict = self._decide(tool, [access])
         if verdict.decision is rules.Decision.ASK:
-            request = self._request((access,), verdict, purpose)
+            request = await self._request((access,), verdict, purpose)
             request = _offering(request, self.policy, tool, [access])
             approval = await self._approval(request)
             if access.kind is AccessKind.PLAN:
@@ -285,12 +296,19 @@ class Consent(Struct, frozen=True):
         if verdict.decision is rules.Decision.DENY:
             raise ToolError(f"denied by rule: {verdict.cause}")
 
-    def _request(
+    async def _request(
         self, accesses: tuple[Access, ...], verdict: Verdict, preview: str, sandbox: str = ""
     ) -> ApprovalRequest:
         """The question about these accesses; `sandbox` is a sentence about how the call runs."""
-        text = valid_text(preview)
-        return ApprovalRequest(self.call, accesses, text, cause=verdict.cause, sandbox=sandbox)
+        text, causes = valid_text(preview), [verdict.cause]
+        written = [
+            a.target for a in accesses if (a.kind, a.claim) == (AccessKind.WRITE, Claim.EXACT)
+        ]
+        changed = (access.target for access in accesses if access.kind is AccessKind.EFFECT)
+        written += [target.partition(" ")[2] for target in changed]
+        if self.undo is not None and written:
+            causes += await self.undo.unkept(written)
+        return ApprovalRequest(self.call, accesses, text, cause="; ".join(causes), sandbox=sandbox)
 
     async def _approved(self, prepared: PreparedCall, request: ApprovalRequest) -> str:
         """The text that an approval adds to the result. Raises ToolError if it is denied."""

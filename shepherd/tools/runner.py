@@ -14,7 +14,7 @@ from shepherd import errors, events, messages
 from shepherd.config.section import ApproveMode, SandboxMode
 from shepherd.tools.attempt import Attempt, failure
 from shepherd.tools.confinement import Confiner, Plan, refusal_note
-from shepherd.tools.consent import CallStep, Consent, PreparedCall, parse_arguments
+from shepherd.tools.consent import CallStep, Consent, PreparedCall, UndoStep, parse_arguments
 from shepherd.tools.deferred import unknown_tool
 from shepherd.tools.layer.effect import read_effect
 from shepherd.tools.layer.patch import patch
@@ -49,7 +49,7 @@ class ToolRunner:
         approver: Approver,
         context: ToolContext,
         steps: Sequence[CallStep] = (),
-        undo: CallStep | None = None,
+        undo: UndoStep | None = None,
     ) -> None:
         self.registry = registry
         self.policy = policy
@@ -107,7 +107,7 @@ class ToolRunner:
         limit = min(output_bytes or self.context.output_bytes, self.context.output_bytes)
         mode = self.policy.mode
         policy = await self._policy_of_calls()
-        consent = Consent(call, policy, self._confiner, self.approver, self.observer, self.caller)
+        consent = self._consent(call, policy, self.approver)
         context = replace(self.context, output_bytes=limit, on_event=on_event, runner=self)
         try:
             result = await consent.disclosed(await self._run_approved(call, context, consent))
@@ -119,6 +119,12 @@ class ToolRunner:
         if mode is ApproveMode.PLAN and self.policy.mode is not mode:  # the user accepted a plan
             on_event(events.Notice(self.policy.mode.value, events.Topic.MODE))
         return await asyncio.to_thread(self._presentable, result, limit)
+
+    def _consent(
+        self, call: messages.ToolCall, policy: PermissionPolicy, approver: Approver
+    ) -> Consent:
+        confiner, observer = self._confiner, self.observer
+        return Consent(call, policy, confiner, approver, observer, self.caller, self.undo)
 
     async def _policy_of_calls(self) -> PermissionPolicy:
         """The rules for the next call; in a layer of its own, the question comes at the end."""
@@ -148,7 +154,7 @@ class ToolRunner:
             return Reviewed("")
         answer = LastAnswer(self.approver)
         call, tool = messages.ToolCall("review", ReviewChanges.name, {}), ReviewChanges()
-        consent = Consent(call, self.policy, self._confiner, answer, self.observer, self.caller)
+        consent = self._consent(call, self.policy, answer)
         prepared = await self._prepare(call, tool, tool.arguments(), self.context, consent)
         asks = self.policy.mode is not ApproveMode.AUTO
         plan = Plan(Verdict(Decision.ALLOW), self.policy, asks_effect=asks)

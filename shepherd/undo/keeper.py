@@ -77,7 +77,7 @@ class UndoKeeper:
     async def unkept(self, paths: Collection[str]) -> list[str]:
         """What can't be brought back after a change of these absolute paths, for the user.
 
-        It reads no contents. What it has told is not told again before the call.
+        It reads no contents. What it has told is not told again when the call begins.
         """
         try:
             return await self.do(lambda r: r.unkept(paths))

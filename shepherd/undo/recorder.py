@@ -137,6 +137,7 @@ class Recorder:
         """What can't be brought back after a change of these paths; see `UndoKeeper.unkept`."""
         unkept, size = self._files.unkept(paths, self._store.limits.call_bytes)
         self._store.check_space(size)
+        self._announced.difference_update(path for path, _ in unkept)  # each question has it
         return self._losses(unkept)
 
     def after(self, prepared: PreparedCall) -> None:

@@ -13,6 +13,7 @@ from shepherd.messages import ToolCall
 from shepherd.tools.permissions.approval import Choice
 from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.sandbox import Finding, Sandbox
+from shepherd.undo.store import UndoLimits
 from tests.tools.sandbox.boxes import BOXES, need
 from tests.tools.workshop import open_workshop, until
 from tests.undo.project import Project, Tree, open_project, view
@@ -133,6 +134,32 @@ async def test_a_file_that_rules_deny_is_not_kept(project: Project) -> None:
     assert "not kept, as they need approval: .envrc" in text
     assert not (project.root / ".envrc").exists()
     assert (project.root / "plain").exists()
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("execute_command", {"command": "rm -r data"}),
+        ("write_file", {"path": "data/large", "content": "x"}),
+        ("delete_file", {"path": "data/large"}),
+    ],
+)
+async def test_a_question_tells_what_undo_could_not_bring_back(
+    sandbox: Sandbox, tmp_path: Path, tool: str, arguments: dict[str, str]
+) -> None:
+    limits = UndoLimits(file_bytes=1000)
+    async with open_project(tmp_path, limits=limits, sandbox=sandbox) as project:
+        (project.root / "data").mkdir()
+        (project.root / "data" / "large").write_bytes(bytes(2000))
+        project.workshop.runner.policy.mode = ApproveMode.ASK
+        for answer in (Choice.DENY, Choice.ONCE):
+            project.workshop.approver.script(answer)
+            await project.call(tool, **arguments)
+
+        requests = project.workshop.approver.requests
+        loss = "/undo could not bring back data/large: it is larger than 1,000 bytes"
+        assert [loss in request.cause for request in requests] == [True, True]
+        assert project.warnings == []  # the user knows it
 
 
 async def test_a_folder_that_only_a_rename_moves_is_moved_without_a_layer(project: Project) -> None:
