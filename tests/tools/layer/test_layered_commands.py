@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import subprocess
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from shepherd.tools.sandbox.sandbox import Finding, Sandbox
 from shepherd.undo.store import UndoLimits
 from tests.tools.sandbox.boxes import BOXES, need
 from tests.tools.workshop import open_workshop, until
-from tests.undo.project import Project, Tree, open_project, view
+from tests.undo.project import Project, open_project, view
 
 LAYERED = [box for box in BOXES if box.takes_layers]
 
@@ -212,55 +211,3 @@ async def test_directories_that_are_too_deep_are_not_kept(
     assert text.startswith("made\n[its changes were not kept: ")
     assert not (project.root / name).exists()
     assert not [*(tmp_path / "layers").glob("layer-*")]
-
-
-LOSSES = (
-    "rm -rf src",
-    "rm -rf ./* .[a-z]*",
-    "find . -name '*.txt' -delete",
-    "git clean -fdxq",
-    "git checkout -q -- . ; git clean -fdq",
-    "> src/main.txt",
-    "mv src/main.txt src/deep/other.txt",
-    "cp /dev/null data/base.db",
-    "truncate -s 0 data/base.db",
-    "sed -i 's/.*//' src/*.txt src/deep/*.txt",
-    "for f in src/*.txt; do echo formatted > $f; done",
-    "tar cf - src | tar xf - -C data; rm -r src data/base.db",
-    "rm data/base.db && mkdir data/base.db",
-    "ln -sfn ../loose.txt src/main.txt",
-    "python3 -c \"import shutil; shutil.rmtree('data')\"",
-    "dd if=/dev/zero of=data/base.db bs=1k count=8 2>/dev/null",
-    "chmod -R a-w src; rm -rf src",
-    "mv data old-data && rm -rf old-data",
-    "rsync -a --delete src/deep/ data/ || rm -rf data/*",
-    "truncate -s 100 src/deep/*",
-)
-
-
-@pytest.mark.parametrize("line", LOSSES)
-async def test_undo_brings_back_every_byte(project: Project, line: str) -> None:
-    before = _fill(project.root)
-
-    await project.call("execute_command", command=line)
-    assert view(project.root) != before
-    await project.keeper.undo()
-
-    after = view(project.root)
-    assert {name: after.get(name) for name in before if ".git/" not in name} == {
-        name: state for name, state in before.items() if ".git/" not in name
-    }
-
-
-def _fill(root: Path) -> Tree:
-    """Make files that git has, and files that it ignores or does not know."""
-    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
-    (root / ".gitignore").write_text("data\n*.log\n")
-    (root / "src" / "deep").mkdir(parents=True)
-    (root / "data").mkdir()
-    for name in ("src/main.txt", "src/deep/other.txt", "data/base.db", "build.log", "loose.txt"):
-        (root / name).write_bytes(name.encode() * 500)
-    (root / "src" / "main.txt").chmod(0o640)
-    (root / "data" / "now").symlink_to("base.db")
-    subprocess.run(["git", "add", "src"], cwd=root, check=True)
-    return view(root)
