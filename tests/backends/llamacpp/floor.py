@@ -6,6 +6,7 @@ from time import perf_counter
 from typing import Any
 
 from shepherd.backends.inprocess.answer import Failed, Finished, Update
+from shepherd.backends.llamacpp.cache.sequence import HostCache
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import NO_ROOM, NativeContext, Span
 from shepherd.backends.llamacpp.native.devices import CPU_LIMITS, DeviceLimits
@@ -56,12 +57,17 @@ class WatchedContext(NativeContext):
 
 
 class Floor:
-    """A scheduler that is stepped by hand, and what it told; `options` are those of its context."""
+    """A scheduler that is stepped by hand, and what it told; `options` are those of its context.
 
-    def __init__(self, path: Path, parallel: int, *, ahead: bool = False, **options: Any) -> None:
+    `host` is the size of host memory for idle sequences.
+    """
+
+    def __init__(
+        self, path: Path, parallel: int, *, ahead: bool = False, host: int = 0, **options: Any
+    ) -> None:
         self.model = NativeModel(path, model_params(settings(), {}))
         self.context = WatchedContext(self.model, parallel, **options)
-        self.pool = SequencePool(self.context, self.model.window)
+        self.pool = SequencePool(self.context, self.model.window, host=HostCache(host))
         self.context.batches.clear()
         speculator = Speculator(self.model.vocab, always=True) if ahead else None
         self.told: list[tuple[Job, Update]] = []

@@ -37,6 +37,7 @@ class Room:
     def run(self, prompt: list[int]) -> tuple[CachedSequence, list[float], int]:
         """Decode a prompt as the scheduler would: its logits and how much was cached."""
         sequence = self.pool.acquire(prompt)
+        assert sequence is not None
         cached = len(sequence.tokens)
         assert cached < len(prompt)
         assert sequence.tokens == prompt[:cached]

@@ -157,6 +157,7 @@ def test_moved_tokens_are_not_stored_before_they_are_computed(rooms: Rooms) -> N
     warm.pool.release(warm.run(held)[0])
     prompt = [*system, *turns[1], *turns[2], *turns[3], *message([20, 21])]
     sequence = warm.pool.acquire(prompt)
+    assert sequence is not None
     assert warm.pool.counts.gaps_closed == 1
     warm.pool.release(sequence)
     warm.pool.swap_out(sequence)

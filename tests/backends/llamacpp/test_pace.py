@@ -73,7 +73,9 @@ def test_answers_show_the_pace_of_prompts_only_on_a_cpu(
     pace = PrefillPace(BATCH, limits)
     job = Job(1, [30], Sampling(), lambda update: None)
     job.prompt_done = True
-    part = Part(job, pool.acquire([30]), [30], completes_job=True, reads_results=True)
+    sequence = pool.acquire([30])
+    assert sequence is not None
+    part = Part(job, sequence, [30], completes_job=True, reads_results=True)
     Planner(context, pool, pace, None).note([part] * 200, 0.01)
     assert bool(pace.speed) == learns
     job.prompt_done = False

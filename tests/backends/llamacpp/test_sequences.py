@@ -248,10 +248,12 @@ def test_a_restore_that_takes_longer_than_decoding_is_left(pairs: tuple[Room, Ro
     for prompt in prompts:
         room.pool.release(room.run(prompt)[0])
     fast = room.pool.acquire(prompts[0], 1e12)
+    assert fast is not None
     assert fast.restored == 0
     assert len(fast.tokens) <= 1
     room.pool.release(fast)
     slow = room.pool.acquire([*prompts[1], 31], 10.0)
+    assert slow is not None
     assert slow.restored == len(slow.tokens) == len(prompts[1])
     room.pool.release(slow)
 

@@ -111,7 +111,9 @@ def test_a_restore_counts_only_itself(opened: Open) -> None:
     size = put_away(engine)
     for _ in range(20):
         device.queue(1_000_000)
-        engine.pool.release(engine.pool.acquire([*prompt(600, 1), 40]))
+        sequence = engine.pool.acquire([*prompt(600, 1), 40])
+        assert sequence is not None
+        engine.pool.release(sequence)
         put_away(engine)
     assert engine.pool.counts.hits["host"] == 20
     assert host.seconds(size) == pytest.approx(size / device.copied_bytes, rel=0.01)

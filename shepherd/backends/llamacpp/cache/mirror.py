@@ -125,6 +125,17 @@ class Mirror:
             self.clear(target)
         self._check(target)
 
+    def join(self, target: CachedSequence, others: Sequence[CachedSequence]) -> None:
+        """Free the cells of a restored beginning that another sequence has, too."""
+        if not self.stored_states_roll_back or self._context.has_streams:
+            return
+        shared = [(common_prefix(other.packed, target.packed), other) for other in others]
+        longest, best = max(shared, key=lambda pair: pair[0], default=(0, target))
+        length = whole(target.tokens, longest)
+        if length:
+            self._context.share_beginning(best.id, target.id, target.position_at(length))
+            self._check(target)
+
     def close(self, sequence: CachedSequence, gap: Gap) -> None:
         """Remove a gap and move the tokens after it."""
         self._context.close_gap(sequence.id, gap.start, gap.end)

@@ -56,6 +56,7 @@ class SequencePool:
         self._stores = tiers.Tiers(self.host, disk)
         self._controls = controls
         self._max_sequences = context.sequences
+        self._size = context.size
         self._has_own_cells = context.has_streams
         """Whether each sequence has cells of its own, which the others do not slow down."""
         self.sequences = [CachedSequence(i) for i in range(self._max_sequences)]
@@ -92,15 +93,21 @@ class SequencePool:
         live = max(self.mirror.usable(sequence, tokens) for sequence in self.sequences)
         return max(live, stored.length if stored is not None else 0)
 
-    def acquire(self, prompt: Sequence[int], speed: float = 0.0) -> CachedSequence:
-        """A free sequence with the longest prefix of the prompt.
+    def acquire(
+        self, prompt: Sequence[int], speed: float = 0.0, waited: float = 0.0
+    ) -> CachedSequence | None:
+        """A free sequence with the longest prefix of the prompt; None if that has to wait.
 
-        The last token of the prompt is always left to decode. `has_free` must be true. `speed` is
-        the decoding speed in tokens per second, 0 if unknown.
+        It waits for a running sequence if its saved state does not fit beside those, as long as
+        reading it again would take. The last token of the prompt is always left to decode.
+        `has_free` must be true. `speed` is the decoding speed in tokens per second, 0 if unknown,
+        and `waited` are the seconds since it was None first.
         """
         if not self._free():  # another one can be opened
             self.sequences.append(CachedSequence(len(self.sequences)))
-        chosen = self._choose(packed(prompt), speed)
+        chosen = self._choose(packed(prompt), speed, waited)
+        if chosen is None:
+            return None
         chosen.busy = True
         self._swap_out_idle(chosen, len(prompt))
         self.mirror.plan_checkpoints(chosen, prompt)
@@ -172,8 +179,11 @@ class SequencePool:
         live = [(s.used, s) for s in self.sequences if s.tokens]
         return [*live, *((entry.used, entry) for entry in self.host.entries)]
 
-    def _choose(self, prompt: "array[int]", speed: float) -> CachedSequence:
-        """The best sequence for a prompt: moved together, restored from a tier, or reused."""
+    def _choose(self, prompt: "array[int]", speed: float, waited: float) -> CachedSequence | None:
+        """The best sequence for a prompt: moved together, restored from a tier, or reused.
+
+        None if it should wait until a stored state fits.
+        """
         usable = {s: self.mirror.usable(s, prompt) for s in self.sequences}
         # Of sequences with equally many usable tokens an idle one, which need not be shared, and of
         # several idle ones the one that was used last.
@@ -189,6 +199,8 @@ class SequencePool:
             if self._fetch(stored, prompt, oldest):
                 return oldest
             known = self.mirror.usable(best, prompt)  # making room may have changed it
+            if self._should_wait(stored, prompt, known, speed and waited * speed):
+                return None
         return self._reuse(best, known, oldest)
 
     def _swap_out_idle(self, chosen: CachedSequence, length: int) -> None:
@@ -255,10 +267,27 @@ class SequencePool:
                 return False
         self.host.note_restore(len(entry.state), self._stopwatch.finished() - started)
         self.mirror.trim(target, self.mirror.usable(target, prompt))
+        self.mirror.join(target, [s for s in self.sequences if s is not target])
         target.restored = len(target.tokens)
         if target.tokens:  # else what was restored turned out to be of no use
             self.counts.note_hit(stored.tier, target.restored)
         return bool(target.tokens)
+
+    def _should_wait(
+        self, stored: tiers.StoredPrefix, prompt: "array[int]", known: int, waited: float
+    ) -> bool:
+        """Whether a prompt waits for a running sequence, so that its stored state fits.
+
+        `waited` is the time so far in tokens that could have been read.
+        """
+        busy = [sequence for sequence in self.sequences if sequence.busy]
+        if not busy or self._has_own_cells:
+            return False
+        if cells(busy) + len(prompt) - known > self._size:
+            return True  # what is read again would not fit either
+        # A state that is longer than its prompt may need more room than there will soon be.
+        gain = stored.length - known
+        return len(stored.entry.tokens) <= len(prompt) and waited < gain
 
     def _close_gaps(self, prompt: "array[int]", known: int) -> CachedSequence | None:
         """The idle sequence that matches the prompt once its gaps are closed."""
@@ -314,3 +343,12 @@ class SequencePool:
         """Renew `tiers`, which other threads read."""
         live = [sequence for sequence in self.sequences if sequence.tokens]
         self.tiers = self._stores.report(live, self.counts)
+
+
+def cells(sequences: Sequence[CachedSequence]) -> int:
+    """The cells of some sequences, if those that begin alike share what they can."""
+    count = 0
+    for number, sequence in enumerate(sequences):
+        shared = (common_prefix(other.packed, sequence.packed) for other in sequences[:number])
+        count += len(sequence.tokens) - max(shared, default=0)
+    return count

@@ -169,6 +169,11 @@ class NativeContext:
         length = -1 if self.has_streams else length  # llama.cpp copies whole streams only
         self._lib.llama_memory_seq_cp(self._memory, source, target, 0, length)
 
+    def share_beginning(self, source: int, target: int, length: int) -> None:
+        """Let a sequence use the cells of another one for the tokens that both begin with."""
+        self._lib.llama_memory_seq_rm(self._memory, target, 0, length)
+        self._lib.llama_memory_seq_cp(self._memory, source, target, 0, length)
+
     def state_size(self, sequence: int) -> int:
         """The size of a sequence's whole state, in bytes."""
         size: int = self._lib.llama_state_seq_get_size_ext(self._handle, sequence, 0)

@@ -47,9 +47,10 @@ class Job:
     the bytes of tokens whose text was not sent yet. `receive` is called on the event loop's
     thread. The answer of a `repeatable` job should come out the same again. All jobs of one
     request have the same `request`. `missing_tokens` of the prompt were in no cache when the job
-    was `submitted` (`time.monotonic`), got a sequence, or was `interrupted`. A `prompt_meter` needs
-    the logits of all tokens of the prompt. `thought` limits the tokens of reasoning. `images` are
-    where the tokens are placeholders.
+    was `submitted` (`time.monotonic`), got a sequence, or was `interrupted`. Since `blocked`
+    there is no room for its saved state; 0 if there is. A `prompt_meter` needs the logits of all
+    tokens of the prompt. `thought` limits the tokens of reasoning. `images` are where the tokens
+    are placeholders.
     """
 
     prompt_length: int
@@ -67,6 +68,7 @@ class Job:
     max_tokens: int = 0
     submitted: float = 0.0
     missing_tokens: int = 0
+    blocked: float = 0.0
     interrupted: bool = False
     cached_tokens: int = 0
     restored_tokens: int = 0

@@ -15,6 +15,8 @@ from shepherd.backends.llamacpp.scheduling.planner import BatchTimer, PrefillPac
 
 SHORT_PROMPT = 256
 """Tokens that are read beside another prompt at once."""
+RETRY_SECONDS = 0.5
+"""The time until a prompt whose saved state did not fit tries again."""
 ASSUMED_SPEED = 250.0
 """Tokens of prompts per second, before any measurement."""
 
@@ -40,8 +42,8 @@ class JobQueue:
         self._answers = answers
         self._pace = pace
         self._waiting: deque[Job] = deque()
-        self._memory_full = False
-        """True from a lack of memory until a job ends: nobody else would find room meanwhile."""
+        self._full_until = 0.0
+        """Until a job ends there is a lack of memory, and nobody else would find room meanwhile."""
 
     @property
     def waiting(self) -> int:
@@ -81,9 +83,12 @@ class JobQueue:
         while self._waiting and (job := self._job_to_admit()):
             if not self._has_sequence():
                 self._preempt()  # `_job_to_admit` has checked that a request can spare one
-            self._waiting.remove(job)
             self._timer.settle()  # moving memory takes time that is not the queued batch's
-            job.sequence = sequence = self._pool.acquire(job.tokens, self._pace.speed)
+            sequence = self._acquire(job)
+            if sequence is None:
+                return
+            self._waiting.remove(job)
+            job.sequence = sequence
             if job.measures and job.prompt_meter is not None:
                 # It needs the logits of each token, which the cache does not have.
                 self._pool.mirror.clear(sequence)
@@ -123,7 +128,7 @@ class JobQueue:
     def end(self, job: Job) -> None:
         """End a job without an update; its tokens stay in its sequence."""
         job.phase = Phase.DONE
-        self._memory_full = False  # its sequence can be swapped out now
+        self._full_until = 0.0  # its sequence can be swapped out now
         if job in self.active:
             self.active.remove(job)
         elif job in self._waiting:
@@ -144,7 +149,19 @@ class JobQueue:
         if youngest.sequence is not None:
             self._pool.swap_out(youngest.sequence)
         self._requeue(youngest)
-        self._memory_full = True
+        self._full_until = inf
+
+    def _acquire(self, job: Job) -> CachedSequence | None:
+        """A sequence for a job; None if its saved state has to wait for the end of another job."""
+        now = monotonic()
+        waited = now - job.blocked if job.blocked else 0.0
+        sequence = self._pool.acquire(job.tokens, self._pace.speed, waited)
+        if sequence is None:
+            job.blocked = job.blocked or now
+            self._full_until = now + RETRY_SECONDS
+        else:
+            job.blocked = 0.0
+        return sequence
 
     def _job_to_admit(self) -> Job | None:
         """The waiting job to admit now, if there is a sequence for it."""
@@ -161,14 +178,15 @@ class JobQueue:
 
     def _has_sequence(self) -> bool:
         """Whether a waiting job can get a sequence, and memory for it."""
-        return not (self._memory_full and self.active) and self._pool.has_free()
+        is_full = bool(self.active) and monotonic() < self._full_until
+        return not is_full and self._pool.has_free()
 
     def _preempt(self) -> None:
         """Take one sequence from a request that has several."""
         job = surplus_job(self._waiting, self.active)
         if job is not None:
             self._requeue(job)
-            self._memory_full = False
+            self._full_until = 0.0
 
     def _interrupt_long_prompt(self) -> None:
         """Interrupt a long prompt for a much shorter one that waits and has a sequence to get."""
