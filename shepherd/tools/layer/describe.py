@@ -1,7 +1,6 @@
 """Describes an effect: for the question to the user, and for the model."""
 
 import os
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -93,16 +92,13 @@ def _groups(effect: Effect) -> dict[str, list[Change]]:
 
 def _lines(verb: str, changes: Sequence[Change]) -> Iterator[str]:
     """The lines of a listing for the changes of one verb."""
-    below: defaultdict[str, list[Change]] = defaultdict(list)  # the files of each directory
-    for change in changes:
-        for above in Path(change.path).parents if change.sort is not Sort.DIRECTORY else ():
-            below[str(above)].append(change)
+    totals = _totals(changes)
     top = ""
     for change in changes:
         if top and change.path.startswith(f"{top}/"):
             continue
-        title, files = f"{verb} {_named(change)}", below.get(change.path, [])
-        is_whole = verb in ("deleted", "renamed") or len(files) > _MAX_NEW_NAMES
+        title, (files, size) = f"{verb} {_named(change)}", totals.get(change.path, (0, 0))
+        is_whole = verb in ("deleted", "renamed") or files > _MAX_NEW_NAMES
         if change.deed is Deed.MODE:
             yield f"{title} to {change.mode:o}"
         elif change.sort is Sort.LINK:
@@ -111,10 +107,23 @@ def _lines(verb: str, changes: Sequence[Change]) -> Iterator[str]:
             yield f"{title} ({pluralize(change.size, 'byte', ',')})"
         elif files and is_whole:
             top = change.path
-            size = pluralize(sum(file.size for file in files), "byte", ",")
-            yield f"{title} ({pluralize(len(files), 'file', ',')}, {size})"
+            yield f"{title} ({pluralize(files, 'file', ',')}, {pluralize(size, 'byte', ',')})"
         else:
             yield title
+
+
+def _totals(changes: Sequence[Change]) -> dict[str, tuple[int, int]]:
+    """The number and the size of all files below each directory among the changes."""
+    totals = {c.path: (0, 0) for c in changes if c.sort is Sort.DIRECTORY}
+    for change in reversed(changes) if totals else ():  # what is in a directory goes before it
+        files, size = totals.get(change.path, (1, change.size))
+        above = change.path.rpartition("/")[0]
+        while above and above not in totals:
+            above = above.rpartition("/")[0]
+        if above:
+            other_files, other_size = totals[above]
+            totals[above] = other_files + files, other_size + size
+    return totals
 
 
 def _named(change: Change) -> str:

@@ -155,6 +155,16 @@ def test_the_listing_counts_what_it_leaves_out() -> None:
     assert lines[-1] == "and 25 more"
 
 
+def test_many_files_in_directories_in_each_other_are_one_line() -> None:
+    changes: list[Change] = []
+    for depth in range(400):
+        path = "/".join(["d"] * (depth + 1))
+        changes.append(Change(path, Deed.MADE, Sort.DIRECTORY))
+        changes += [Change(f"{path}/{n}", Deed.MADE, Sort.FILE, size=3) for n in range(50)]
+
+    assert listing(Effect(tuple(changes))) == ["made d/ (20,000 files, 60,000 bytes)"]
+
+
 def test_nothing_is_nothing() -> None:
     assert summary(Effect(())) == ""
     assert listing(Effect(())) == []
