@@ -147,7 +147,7 @@ class KeptFiles:
         owner = (status.st_uid, status.st_gid)
         if stat.S_ISLNK(status.st_mode):
             target = os.readlink(path.name, dir_fd=directory)
-            return FileState(Kind.LINK, detail=target, owner=owner)
+            return FileState(Kind.LINK, detail=target, owner=owner, marks=marks(status))
         mode = stat.S_IMODE(status.st_mode)
         if stat.S_ISDIR(status.st_mode):
             return FileState(Kind.DIRECTORY, mode, owner=owner)
@@ -171,7 +171,7 @@ class KeptFiles:
         self._captured[digest] = data
         self._captured_bytes += len(data)
         self._bytes_left -= len(data)
-        return FileState(Kind.FILE, mode, digest, owner=owner, marks=_marks(status))
+        return FileState(Kind.FILE, mode, digest, owner=owner, marks=marks(status))
 
 
 def _obstacle(state: FileState, data: bytes | None) -> str:
@@ -194,11 +194,11 @@ def _state_below(parent: Path, error: OSError, among: Container[str]) -> FileSta
 
 def unkept(status: os.stat_result, why: str) -> FileState:
     """The state of a file whose content is not stored."""
-    marks = _marks(status)
-    return FileState(Kind.UNKEPT, stat.S_IMODE(status.st_mode), marks, why, marks=marks)
+    its_marks = marks(status)
+    return FileState(Kind.UNKEPT, stat.S_IMODE(status.st_mode), its_marks, why, marks=its_marks)
 
 
-def _marks(status: os.stat_result) -> str:
+def marks(status: os.stat_result) -> str:
     """What marks a file: if it is the same, so is its content."""
     return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}-{status.st_ino}"
 

@@ -4,41 +4,26 @@ import math
 import os
 import stat
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from msgspec import Struct, field
 
 from shepherd.tools.program import git_paths
 from shepherd.tools.search.walk import MAX_DEPTH, SKIPPED
-from shepherd.undo.files import TOO_MUCH, KeptFiles, unkept
+from shepherd.undo.files import TOO_MUCH, KeptFiles, marks, unkept
 from shepherd.undo.store import ABSENT, Entry, FileState, Kind
 
 MAX_SECONDS = 10.0
 SETTLED_NS = 50_000_000
 """A file that changed less than 50 ms before it was read may change again under the same times."""
 
-
-class Marks(NamedTuple):
-    """What tells whether a path has changed: equal marks, equal content; times in nanoseconds."""
-
-    mode: int
-    size: int
-    modified: int
-    changed: int
-    inode: int
+_Statuses = dict[str, os.stat_result]
 
 
 class TooLargeError(Exception):
     """The directory is too large to look through; the message says what is too much."""
-
-
-class _Known(Struct):
-    """A state and the marks that it had; only settled ones are believed again."""
-
-    marks: Marks
-    state: FileState
-    is_settled: bool
 
 
 class Scanner(Struct):
@@ -54,75 +39,80 @@ class Scanner(Struct):
     max_bytes: int
     max_entries: int
     redo_bytes: int
-    _known: dict[str, _Known] = field(default_factory=dict[str, _Known])
+    _known: dict[str, FileState] = field(default_factory=dict[str, FileState])
+    """The states that are believed as long as the marks of the files are the same."""
 
     def before(self) -> dict[str, FileState]:
         """The state of each path, with its content in the store; raises TooLargeError."""
-        marks = self._marks()
-        stale = [path for path, mark in marks.items() if not self._is_known(path, mark)]
-        self._learn(stale, self._affordable(stale, marks), marks)
-        self._known = {path: self._known[path] for path in marks}  # without what has gone
-        return {path: known.state for path, known in self._known.items()}
+        statuses = self._statuses()
+        known = {path: s for path, s in self._known.items() if _is_at(s, statuses.get(path))}
+        self._known = dict(known)
+        stale = [path for path in statuses if path not in known]
+        contents = self._affordable(stale, statuses)
+        return known | self._learn(stale, contents, statuses)
 
     def changes(self, before: dict[str, FileState]) -> list[Entry]:
         """What changed since `before`; raises TooLargeError."""
-        marks = self._marks()
-        known = self._known
-        changed = [
-            path
-            for path, mark in marks.items()
-            if path not in before or not self._is_known(path, mark)
-        ]
-        self._learn(changed, changed, marks, self.redo_bytes)
-        entries = [Entry(p, before.get(p, ABSENT), known[p].state) for p in changed]
-        entries += [Entry(p, state, ABSENT) for p, state in before.items() if p not in marks]
+        statuses = self._statuses()
+        changed: list[str] = []
+        for path, status in statuses.items():
+            known = self._known.get(path)
+            if known is None or known != before.get(path) or not _is_at(known, status):
+                changed.append(path)
+        after = self._learn(changed, changed, statuses, self.redo_bytes)
+        entries = [Entry(path, before.get(path, ABSENT), after[path]) for path in changed]
+        entries += [Entry(p, state, ABSENT) for p, state in before.items() if p not in statuses]
         # a file that was only touched has other marks and the same state
         return [entry for entry in entries if entry.before != entry.after]
 
     def _learn(
         self,
-        paths: list[str],
-        with_content: list[str],
-        marks: dict[str, Marks],
+        paths: Iterable[str],
+        with_content: Iterable[str],
+        statuses: _Statuses,
         total_bytes: float = math.inf,
-    ) -> None:
-        """Learn the states of `paths`; the store gets the contents of some of them."""
-        now = time.time_ns()
-        states = self.files.states(with_content, MAX_SECONDS, total_bytes)
+    ) -> dict[str, FileState]:
+        """The states of `paths`, whose contents are in the store if they are `with_content`."""
+        oldest = time.time_ns() - SETTLED_NS
+        read = self.files.states(with_content, MAX_SECONDS, total_bytes)
+        states: dict[str, FileState] = {}
         for path in paths:
-            path_marks = marks[path]
-            state = states.get(path) or _unread(Path(path), path_marks)
-            is_settled = max(path_marks.modified, path_marks.changed) < now - SETTLED_NS
+            status = statuses[path]
+            too_much = unkept(status, "there was too much to keep before a command")
+            state = states[path] = read.get(path, too_much)
+            self._known.pop(path, None)
+            is_settled = max(status.st_mtime_ns, status.st_ctime_ns) < oldest
             # what is not kept after a command may be kept before the next one
-            self._known[path] = _Known(path_marks, state, is_settled and state.why != TOO_MUCH)
+            if is_settled and _is_at(state, status) and state.why != TOO_MUCH:
+                self._known[path] = state
+        return states
 
-    def _is_known(self, path: str, mark: Marks) -> bool:
-        """Whether the path has not changed since its state was learned."""
-        known = self._known.get(path)
-        return known is not None and known.marks == mark and known.is_settled
-
-    def _affordable(self, paths: list[str], marks: dict[str, Marks]) -> list[str]:
+    def _affordable(self, paths: Iterable[str], statuses: _Statuses) -> list[str]:
         """The paths whose contents are kept: the smallest, as far as the budget goes."""
-        spent = sum(k.marks.size for k in self._known.values() if k.state.kind is Kind.FILE)
+
+        def size(path: str) -> int:  # links and directories are free
+            return statuses[path].st_size if stat.S_ISREG(statuses[path].st_mode) else 0
+
+        spent = sum(size(path) for path, s in self._known.items() if s.kind is Kind.FILE)
         chosen: list[str] = []
-        for path in sorted(paths, key=lambda path: marks[path].size):
-            spent += marks[path].size if stat.S_ISREG(marks[path].mode) else 0  # links are free
+        for path in sorted(paths, key=size):
+            spent += size(path)
             if spent > self.max_bytes:
                 break
             chosen.append(path)
         return chosen
 
-    def _marks(self) -> dict[str, Marks]:
-        """The marks of all paths that are looked through; raises TooLargeError."""
+    def _statuses(self) -> _Statuses:
+        """The status of all paths that are looked through; raises TooLargeError."""
         ignored = _ignored(self.root)
-        result: dict[str, Marks] = {}
+        result: _Statuses = {}
         deadline = time.monotonic() + MAX_SECONDS
         pending = [(str(self.root), 0)]
         while pending:
             directory, depth = pending.pop()
-            for path, mark in _entries(directory, ignored):
-                result[path] = mark
-                if stat.S_ISDIR(mark.mode) and depth < MAX_DEPTH:
+            for path, status in _entries(directory, ignored):
+                result[path] = status
+                if stat.S_ISDIR(status.st_mode) and depth < MAX_DEPTH:
                     pending.append((path, depth + 1))
             if len(result) > self.max_entries:
                 raise TooLargeError(f"{self.root} holds more than {self.max_entries:,} files")
@@ -131,36 +121,24 @@ class Scanner(Struct):
         return result
 
 
-def _entries(directory: str, ignored: frozenset[str]) -> list[tuple[str, Marks]]:
-    """Files, links and directories in a directory; [] if it can't be read."""
-    result: list[tuple[str, Marks]] = []
-    try:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                if entry.name in SKIPPED or entry.path in ignored:
-                    continue
-                status = entry.stat(follow_symlinks=False)
-                mode, inode = status.st_mode, status.st_ino
-                if stat.S_ISDIR(mode):  # its size and times change with its entries
-                    marks = Marks(mode, size=0, modified=0, changed=0, inode=inode)
-                elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):
-                    times = (status.st_mtime_ns, status.st_ctime_ns)
-                    marks = Marks(mode, status.st_size, *times, inode)
-                else:
-                    continue  # a device, a socket or a pipe, which no copy could restore
-                result.append((entry.path, marks))
-    except OSError:
-        return result  # removed meanwhile, or unreadable: then a command can't change it either
-    return result
+def _is_at(state: FileState, status: os.stat_result | None) -> bool:
+    """Whether a path with this status has had this state since it was learned."""
+    if status is None or state.kind is Kind.DIRECTORY:  # its marks change with its entries
+        return status is not None and status.st_mode == stat.S_IFDIR | state.mode
+    return state.marks == marks(status)
 
 
-def _unread(path: Path, mark: Marks) -> FileState:
-    """The state of a file beyond the limits of all contents and of time."""
-    try:
-        status = path.lstat()
-    except OSError:
-        return FileState(Kind.UNKEPT, detail=str(mark), why="it could not be read")
-    return unkept(status, "there was too much to keep before a command")
+def _entries(directory: str, ignored: frozenset[str]) -> Iterator[tuple[str, os.stat_result]]:
+    """Files, links and directories in a directory; none if it can't be read."""
+    # removed meanwhile, or unreadable: then a command can't change it either
+    with suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name in SKIPPED or entry.path in ignored:
+                continue
+            status = entry.stat(follow_symlinks=False)
+            # no copy could restore a device, a socket or a pipe
+            if stat.S_IFMT(status.st_mode) in (stat.S_IFDIR, stat.S_IFREG, stat.S_IFLNK):
+                yield entry.path, status
 
 
 def _ignored(root: Path) -> frozenset[str]:
