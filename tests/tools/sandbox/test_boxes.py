@@ -3,17 +3,20 @@
 import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from shepherd.errors import ToolError
-from shepherd.tools.sandbox.boxes.box import Box
+from shepherd.tools.sandbox.boxes.box import Box, report_leftovers
 from shepherd.tools.sandbox.boxes.landlock import Landlock
+from shepherd.tools.sandbox.refusal import Refusal
 from shepherd.tools.sandbox.sandbox import find_box
-from shepherd.tools.sandbox.view.private import private_files
+from shepherd.tools.sandbox.view.private import PrivateFiles, private_files, remove_tree
 from tests.tools.sandbox.boxes import BOXES, make_profile, run_in
+from tests.tools.users import as_ordinary_user
 
 
 @pytest.fixture(params=BOXES, ids=lambda box: box.name)
@@ -141,6 +144,22 @@ def test_what_is_lost_with_the_command_is_told(box: Box, place: str, tmp_path: P
     directory = "/tmp" if place == "$TMPDIR" else str(profile.home)
     why = "/tmp and the home directory are the command's own and end with it"
     assert [report.text for report in ended.reports] == [f"not kept: {directory}/out/report: {why}"]
+
+
+def test_a_command_may_close_a_directory_that_is_lost() -> None:
+    base = Path(tempfile.mkdtemp(prefix="shepherd-test-"))
+    as_ordinary_user(base, lambda: report_closed(PrivateFiles(base / "private")))
+    remove_tree(base)
+
+
+def report_closed(private: PrivateFiles) -> None:
+    """Report what is lost where a directory has been closed."""
+    closed, reports = private.temp / "closed", list[Refusal]()
+    closed.mkdir(parents=True)
+    (closed / "file").write_text("text", "utf-8")
+    closed.chmod(0o444)
+    report_leftovers(private, private.home, reports.append)
+    assert reports == []
 
 
 def test_nothing_is_told_of_what_was_removed_or_is_kept(box: Box, tmp_path: Path) -> None:

@@ -161,8 +161,16 @@ def _files(place: Path, visible_path: Path) -> Iterator[str]:
                 continue  # nobody misses it
             if entry.is_dir(follow_symlinks=False):
                 pending.append(entry.path)
-            elif entry.is_file(follow_symlinks=False) and entry.stat().st_size:
+            elif entry.is_file(follow_symlinks=False) and _size(entry):
                 yield f"{visible_path}{entry.path.removeprefix(str(place))}"
+
+
+def _size(entry: os.DirEntry[str]) -> int:
+    """The size of a file; 0 if its directory is closed."""
+    try:
+        return entry.stat(follow_symlinks=False).st_size
+    except OSError:
+        return 0
 
 
 class Spares:
