@@ -5,7 +5,7 @@ import os
 import re
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -179,6 +179,20 @@ class View:
 
 
 REAL_FILES = View()
+
+
+def entries_below(directory: Path, *, deep: bool = True) -> Generator[os.DirEntry[str]]:
+    """What is in a directory and, if `deep`, below it; links are listed but not followed.
+
+    What can't be read is left out.
+    """
+    pending = [str(directory)]
+    while pending:
+        with suppress(OSError), os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                yield entry
+                if deep and entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
 
 
 def resolve_path(text: str, cwd: Path, view: View = REAL_FILES) -> Path:

@@ -145,8 +145,9 @@ class UndoKeeper:
         """The recorder of the session, opened at its first use."""
         if self._recorder is None:
             limits = self._limits
-            store = self._open_store()
-            files = self._kept_files(store)
+            largest = min(limits.file_bytes, limits.max_bytes)
+            store = UndoStore(self._path, limits, self._warnings.append)
+            files = KeptFiles(store, self._session, self._protects, largest)
             # what is kept before commands may take half of the store
             budget = min(limits.command_bytes, limits.max_bytes // 2)
             scanner = None
@@ -155,13 +156,6 @@ class UndoKeeper:
                 scanner = Scanner(self._cwd, files, budget, entries, redo_bytes)
             self._recorder = Recorder(store, files, self._cwd, scanner, self._warnings.append)
         return self._recorder
-
-    def _open_store(self) -> UndoStore:
-        return UndoStore(self._path, self._limits, self._warnings.append)
-
-    def _kept_files(self, store: UndoStore) -> KeptFiles:
-        largest = min(self._limits.file_bytes, self._limits.max_bytes)
-        return KeptFiles(store, self._session, self._protects, largest)
 
     def _close(self) -> None:
         """Close the store in its thread, after all work that was submitted before."""

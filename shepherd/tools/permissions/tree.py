@@ -2,12 +2,13 @@
 
 import os
 import stat
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
 
 from shepherd.tools.access import Access, AccessKind, Claim
+from shepherd.tools.paths import entries_below
 from shepherd.tools.permissions.defaults import protected_rules
 from shepherd.tools.program import git_paths
 
@@ -101,7 +102,7 @@ class HardLinks(Struct):
             home = Path.home()
             for place in (self.cwd, *_secret_places(home)):
                 # the home is too large to walk, so that only its own files are looked at
-                for count, entry in enumerate(_files(place, deep=place != home)):
+                for count, entry in enumerate(entries_below(place, deep=place != home)):
                     if count >= MAX_ENTRIES:
                         self._complete = False
                         break
@@ -137,17 +138,3 @@ def _secret_places(home: Path) -> set[Path]:
     names = {rule.pattern.removeprefix("/**/") for rule in protected_rules()}
     fixed = {name for name in names if not name.startswith("/")}
     return {(home / name).parent for name in fixed}
-
-
-def _files(root: Path, *, deep: bool) -> Generator[os.DirEntry[str]]:
-    """The entries of a directory and, if `deep`, everything below it; links are not followed."""
-    pending = [root]
-    while pending:
-        try:
-            with os.scandir(pending.pop()) as entries:
-                for entry in entries:
-                    yield entry
-                    if deep and entry.is_dir(follow_symlinks=False):
-                        pending.append(Path(entry.path))
-        except OSError:
-            continue  # unreadable: nothing in it can be recognised

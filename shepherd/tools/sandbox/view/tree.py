@@ -4,12 +4,14 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct, field
 
 from shepherd.errors import ToolError
+from shepherd.tools.paths import entries_below
 
 MAX_ENTRIES = 100_000
 """Maximum number of entries in a scan; a larger tree counts as unknown."""
@@ -136,18 +138,20 @@ def other_names(tops: Iterable[Path], paths: Iterable[Path]) -> list[Path]:
     if not linked:
         return []
     inodes = {inode for _device, inode in linked}
-    # the number of an inode is known without a further call; only what matches is looked at again
-    names = [Path(entry.path) for entry in _walk(tops) if entry.inode() in inodes]
-    return [
-        name
-        for name in names
-        if not any(name.is_relative_to(path) for path in known) and _identity(name) in linked
-    ]
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    status = path.lstat()
-    return status.st_dev, status.st_ino
+    others: list[Path] = []
+    for count, entry in enumerate(chain.from_iterable(map(entries_below, tops))):
+        if count >= MAX_LINK_ENTRIES:
+            raise ToolError(
+                "a protected or secret file has further names (hard links), and the "
+                "working directory is too large to look for them: remove the links"
+            )
+        # the number of an inode is known without a further call; only what matches is looked at
+        if entry.inode() in inodes:
+            name, status = Path(entry.path), entry.stat(follow_symlinks=False)
+            is_known = any(name.is_relative_to(path) for path in known)
+            if not is_known and (status.st_dev, status.st_ino) in linked:
+                others.append(name)
+    return others
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -158,25 +162,3 @@ def _files(path: Path) -> Iterator[Path]:
     for directory, directories, files in os.walk(path):
         directories[:] = [name for name in directories if name != _SKIPPED]
         yield from (Path(directory, name) for name in files)
-
-
-def _walk(tops: Iterable[Path]) -> Iterator[os.DirEntry[str]]:
-    """The files below the directories; raises ToolError if they are too many."""
-    pending, count = [str(top) for top in tops], 0
-    while pending:
-        try:
-            entries = os.scandir(pending.pop())
-        except OSError:
-            continue  # a command can't read it either
-        with entries:
-            for entry in entries:
-                count += 1
-                if count > MAX_LINK_ENTRIES:
-                    raise ToolError(
-                        "a protected or secret file has further names (hard links), and the "
-                        "working directory is too large to look for them: remove the links"
-                    )
-                if entry.is_dir(follow_symlinks=False):
-                    pending.append(entry.path)
-                else:
-                    yield entry
