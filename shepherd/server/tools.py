@@ -24,7 +24,6 @@ from shepherd.server.errors import ApiError, to_api_error
 from shepherd.server.record import record_of
 from shepherd.server.settings import ServerContext
 from shepherd.server.shared.follow import DecisionBody, watch_log
-from shepherd.tools.permissions.approval import Approval, Choice
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
 from shepherd.version import __version__
@@ -214,8 +213,7 @@ def approvals_router(approvals: ClientApprovals, context: ServerContext) -> APIR
         Only with `--use-tools` and keys, for the scope `approve`. The first answer counts.
         """
         by = record_of(request.scope).owner
-        approval = Approval(Choice(body.decision), body.reason, by=by)
-        approvals.decide(id, approval)
+        approvals.decide(id, body.approval(by=by))
         return responses.JsonResponse({"id": id, "decision": body.decision})
 
     return router

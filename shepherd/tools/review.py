@@ -11,7 +11,7 @@ from shepherd.tools.tool import Arguments, Tool, ToolContext, ToolResult
 
 GOES_ON = "The user has read the changes of this turn, which are not kept yet, and says: {feedback}"
 DROPPED = "The user did not want the changes of this turn: all of them were dropped."
-KEPT = "The changes of this turn were kept."
+KEPT = "The changes of this turn were kept"
 
 
 class ReviewChanges(Tool[Arguments]):
@@ -68,4 +68,5 @@ async def settle(review: SharedLayer, settlement: Settlement, answer: LastAnswer
         await review.drop()
         return Reviewed(DROPPED)
     await review.drop()
-    return Reviewed("\n".join([KEPT, *notes]))
+    # a note is in brackets for the results of calls
+    return Reviewed("; ".join([KEPT, *(note[1:-1] for note in notes)]) + ".")

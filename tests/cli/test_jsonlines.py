@@ -10,6 +10,7 @@ import pytest
 from shepherd.cli.batch.protocol import OUTPUT_TYPES, InputError, Interrupt, UserInput, parse_input
 from tests.cli.program import Program
 from tests.patience import PATIENCE
+from tests.tools.sandbox.boxes import BOXES, need
 
 Object = dict[str, Any]
 DENY_TOUCH = '{tool = "shell", pattern = "touch *", decision = "deny"}'
@@ -197,6 +198,8 @@ def test_what_is_wrong_with_a_line_is_said(line: bytes, said: str) -> None:
         ({"type": "decision", "id": "x", "decision": "yes"}, "must be one of once"),
         ({"type": "decision", "decision": "once"}, 'non-empty text as its "id"'),
         ({"type": "decision", "id": "x", "decision": "deny", "reason": 1}, "must be a text"),
+        ({"type": "decision", "id": "x", "decision": "once", "parts": "1"}, "a list of numbers"),
+        ({"type": "decision", "id": "x", "decision": "once", "parts": [1.5]}, "a list of numbers"),
         ({"type": "command"}, 'non-empty text as its "command"'),
         ({"type": "steer", "content": ""}, 'non-empty text as its "content"'),
         ({"type": ["user"]}, "must be one of user, steer"),
@@ -354,3 +357,24 @@ def test_auto_without_a_sandbox_asks_and_says_why(program: Program) -> None:
         "The sandbox is off (tools.sandbox). So `auto` asks as `ask` does."
     )
     assert not (program.work / "new").exists()
+
+
+def test_a_program_keeps_some_parts_of_a_turn(program: Program) -> None:
+    need(next(box for box in BOXES if box.takes_layers))
+    write = 'call: write_file {"path": "%s", "content": "x"}\n---\n'
+    script = f"{write % 'a'}{write % 'b'}text: done\n---\ntext: more\n"
+    with program.start_scripted(script, "--json", "--approve", "review") as process:
+        sent(process, type="approvals", ask=True)
+        send(process, "go")
+        first = read_until(process, "approval")
+        sent(process, type="decision", id=first["id"], decision="deny", reason="go on")
+        question = read_until(process, "approval")
+        assert [part["path"] for part in question["parts"]] == ["a", "b"]
+        sent(process, type="decision", id=question["id"], decision="once", parts=[3])
+        assert "'once' takes parts, from the 2" in read_until(process, "error")["message"]
+        sent(process, type="decision", id=question["id"], decision="once", parts=[2])
+        notice = read_until(process, "system")
+        assert "the user dropped: made a (1 byte)" in notice["content"]
+        read_until(process, "end_turn")
+    assert not (program.work / "a").exists()
+    assert (program.work / "b").exists()

@@ -14,7 +14,7 @@ from shepherd.cli.repl.turns import TerminalApprover
 from shepherd.cli.terminal.paint import Painter
 from shepherd.messages import ToolCall
 from shepherd.tools.access import Access, AccessKind
-from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
+from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice, Part
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
 from tests.patience import PATIENCE
 
@@ -107,7 +107,9 @@ def test_lasting_answers_are_offered_only_where_there_is_a_rule_for_them() -> No
         Answer.NO,
         Answer.TELL,
     ]
-    assert [entry.answer for entry in approval_question(REQUEST).entries] == list(Answer)
+    some = replace(REQUEST, parts=(Part("a", "made a"), Part("b", "made b")))
+    assert [entry.answer for entry in approval_question(some).entries] == list(Answer)
+    assert Answer.SOME not in [entry.answer for entry in approval_question(REQUEST).entries]
 
 
 async def test_a_call_can_not_forge_the_question() -> None:

@@ -5,9 +5,10 @@ It is asked on the terminal, also while stdin and stdout are pipes.
 
 import asyncio
 import os
+import re
 import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import FileIO
 from typing import Protocol, TextIO
 
@@ -18,12 +19,21 @@ from shepherd.cli.approval.question import (
     Question,
     approval_question,
     choice_of,
+    fact,
+    text_lines,
 )
-from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Approver, DenyingApprover
+from shepherd.tools.permissions.approval import (
+    Approval,
+    ApprovalRequest,
+    Approver,
+    DenyingApprover,
+    Part,
+)
 from shepherd.tools.text import reveal
 
 WIDTH = 100
 """Columns if the output is not a terminal."""
+_SPAN = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
 _DIFF = "diff"
 """The word that prints the details of a question."""
 OTHER_ROWS = 3
@@ -97,6 +107,38 @@ async def _answer(question: Question, lines: Lines) -> Answer:
         lines.write(f"Nothing was approved. The answers are the words {', '.join(words)}.\n")
 
 
+async def parts_in_lines(parts: Sequence[Part], lines: Lines) -> tuple[int, ...] | None:
+    """List the parts, and wait for the numbers of those to keep; None without one."""
+    for number, part in enumerate(parts, 1):
+        lines.write(f"{number:>4} {reveal(part.name)}\n")
+    while True:
+        line = await lines.read(f"keep which? [such as 1,3-5/{_DIFF}/nothing: back] ")
+        if line is None or not line.strip():
+            return None
+        if line.strip().lower() == _DIFF:
+            for number, part in enumerate(parts, 1):
+                text = [fact(f"{number} {part.name}", ""), *text_lines(part.diff)]
+                for row in Pager(text, unicode=False).next_page(WIDTH, 0):
+                    lines.write(f"{row_text(row)}\n")
+            continue
+        numbers = _numbers(line, len(parts))
+        if numbers:
+            return numbers
+        lines.write(f"Nothing was approved. The parts have the numbers 1 to {len(parts)}.\n")
+
+
+def _numbers(text: str, last: int) -> tuple[int, ...]:
+    """The numbers of a text such as `1,3-5`; none if it has anything else."""
+    numbers: set[int] = set()
+    for piece in text.replace(",", " ").split():
+        span = _SPAN.fullmatch(piece)
+        first, end = (int(span[1]), int(span[2] or span[1])) if span else (0, 0)
+        if not 1 <= first <= end <= last:
+            return ()
+        numbers.update(range(first, end + 1))
+    return tuple(sorted(numbers))
+
+
 def _pages(question: Question, target: TextIO) -> Iterator[tuple[str, str]]:
     """Pages of the text, each with its position, or "" for the last; one without a terminal."""
     columns, rows = _size(target)
@@ -157,12 +199,18 @@ class LineApprover:
         """The user's answer, why not, and the values of the fields that the request has."""
         async with self._one_at_a_time:
             lines = _TerminalLines()
-            answer = await ask_in_lines(approval_question(request), lines)
+            question, parts = approval_question(request), None
+            answer = await ask_in_lines(question, lines)
+            while answer is Answer.SOME:
+                parts = await parts_in_lines(question.parts, lines)
+                if parts is not None:
+                    break
+                answer = await ask_in_lines(question, lines)
             feedback = await lines.read("tell the model: ") if answer is Answer.TELL else ""
             fields = request.fields if answer.allows else ()
             texts = [await lines.read(f"{reveal(name)}: ") for name in fields]
             values = tuple((text or "").strip() for text in texts)  # None: the input has ended
-            return Approval(choice_of(answer), (feedback or "").strip(), values=values)
+            return Approval(choice_of(answer), (feedback or "").strip(), values=values, parts=parts)
 
 
 class _TerminalLines:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from shepherd.tools.access import AccessKind, Claim
-from shepherd.tools.permissions.approval import ApprovalRequest, Choice
+from shepherd.tools.permissions.approval import ApprovalRequest, Choice, Part
 from shepherd.tools.text import count_hidden, count_right_to_left, pieces, pluralize, reveal
 
 MAX_SEGMENT = 2000
@@ -146,6 +146,7 @@ class Answer(StrEnum):
     ONCE = "once"
     SESSION = "session"
     ALWAYS = "always"
+    SOME = "some"
     NO = "no"
     TELL = "tell"
 
@@ -171,6 +172,7 @@ _WORDS = {
         "s", "yes, for this session", _EDITS, "yes, and such changes in this session"
     ),
     Answer.ALWAYS: _Words("a", "yes, and keep the rule", "yes", "yes, and keep the rule"),
+    Answer.SOME: _Words("c", *["yes, but choose which of them"] * 3),
     Answer.NO: _Words("n", "no", "no", "no: nothing has changed"),
     Answer.TELL: _Words(
         "f",
@@ -202,7 +204,7 @@ class Entry(Struct, frozen=True):
 class Question(Struct, frozen=True):
     """A title, the text that must be read to its end before a yes counts, and the answers.
 
-    `details` are shown on request.
+    `details` are shown on request. The answer SOME leads to the choice between the `parts`.
     """
 
     title: str
@@ -210,6 +212,7 @@ class Question(Struct, frozen=True):
     lines: tuple[Line, ...]
     entries: tuple[Entry, ...]
     details: tuple[Line, ...] = ()
+    parts: tuple[Part, ...] = ()
 
     @property
     def heading(self) -> str:
@@ -234,6 +237,7 @@ def approval_question(request: ApprovalRequest) -> Question:
         lines=tuple(lines),
         entries=tuple(entries),
         details=tuple(text_lines(request.detail)) if request.detail else (),
+        parts=request.parts,
     )
 
 
@@ -241,12 +245,16 @@ def _entries(request: ApprovalRequest) -> Iterator[Entry]:
     """A line for each answer; those that would last are left out if they add no rule."""
     for answer in Answer:
         rules = request.rules_for(choice_of(answer))
+        if answer is Answer.SOME and not request.parts:
+            continue
         if rules or answer not in (Answer.SESSION, Answer.ALWAYS):
             yield Entry(answer, tuple(reveal(rule.describe()) for rule in rules))
 
 
 def choice_of(answer: Answer) -> Choice:
     """The choice that an answer makes."""
+    if answer is Answer.SOME:
+        return Choice.ONCE
     return Choice(answer.value) if answer.allows else Choice.DENY
 
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any, BinaryIO, Self, TypeAlias, cast
 
-from msgspec import Struct, field
+from msgspec import Struct, ValidationError, convert, field
 
 from shepherd import errors, events, messages
 from shepherd.cli.render.status import Totals
@@ -88,7 +88,8 @@ class ApprovalsInput(Struct, frozen=True):
 class DecisionInput(Struct, frozen=True):
     """The answer to an `approval`: its `id`, `decision`, and a `reason` for the model.
 
-    `values` are the texts for its `fields`, in their order.
+    `values` are the texts for its `fields`, in their order. `parts` are the numbers of its `parts`
+    that `once` keeps, counted from 1; without it, that is all.
     """
 
     id: str
@@ -102,7 +103,8 @@ class DecisionInput(Struct, frozen=True):
         if not isinstance(reason, str):
             raise InputError('the "reason" of a "decision" must be a text')
         values = _values(data.get("values", []))
-        return cls(_text(data, "id"), Approval(choice, reason.strip(), values=values))
+        parts = _parts(data.get("parts"))
+        return cls(_text(data, "id"), Approval(choice, reason.strip(), values=values, parts=parts))
 
 
 Input: TypeAlias = UserInput | Interrupt | CommandInput | ModeInput | ApprovalsInput | DecisionInput
@@ -145,6 +147,14 @@ def _values(data: object) -> tuple[str, ...]:
     if len(texts) < len(values):
         raise InputError('the "values" of a "decision" must be a list of texts')
     return (*texts,)
+
+
+def _parts(data: object) -> tuple[int, ...] | None:
+    """The numbers of parts; raises InputError for other values."""
+    try:
+        return convert(data, tuple[int, ...] | None)
+    except ValidationError as error:
+        raise InputError('the "parts" of a "decision" must be a list of numbers') from error
 
 
 def _text(data: messages.JsonObject, name: str) -> str:

@@ -117,12 +117,19 @@ class SharedSessionClient:
         return str(answer.get("content", ""))
 
     async def decide(
-        self, id: str, decision: str, reason: str = "", values: Sequence[str] = ()
+        self,
+        id: str,
+        decision: str,
+        reason: str = "",
+        values: Sequence[str] = (),
+        parts: Sequence[int] | None = None,
     ) -> None:
         """Answer an approval; one that was decided meanwhile does not change."""
         body: messages.JsonObject = {"decision": decision, "reason": reason}
         if values:
             body["values"] = [*values]
+        if parts is not None:
+            body["parts"] = [*parts]
         await self._call("POST", f"/approvals/{id}", body, ignored=(404,))
 
     async def agent_questions(self) -> messages.JsonObject:

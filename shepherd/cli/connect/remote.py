@@ -14,7 +14,7 @@ from shepherd.conversation.shared.updates import UpdateKind, to_event
 from shepherd.images import Image
 from shepherd.tasks import end_tasks
 from shepherd.tools.access import Access
-from shepherd.tools.permissions.approval import DENIED_BY_USER, ApprovalRequest, Approver
+from shepherd.tools.permissions.approval import DENIED_BY_USER, ApprovalRequest, Approver, Part
 from shepherd.tools.permissions.rules import Rule
 
 MAX_REMEMBERED = 100
@@ -232,7 +232,9 @@ class RemoteQuestions(Struct):
         if not reason and approval.reason != DENIED_BY_USER:  # that is what the server says itself
             reason = approval.reason
         try:
-            await self.client.decide(question_id, approval.choice.value, reason, approval.values)
+            await self.client.decide(
+                question_id, approval.choice.value, reason, approval.values, approval.parts
+            )
         except errors.ShepherdError as error:
             self.notice(f"the answer did not reach the server: {error}")
 
@@ -253,4 +255,5 @@ def approval_request(data: messages.JsonObject) -> ApprovalRequest:
         sandbox=str(data.get("sandbox", "")),
         fields=tuple(map(str, data.get("fields", []))),
         detail=str(data.get("detail", "")),
+        parts=convert(data.get("parts", []), tuple[Part, ...]),
     )

@@ -86,6 +86,10 @@ class Surface(Protocol):
         """Wait for an answer; it is no if the user can't answer."""
         ...
 
+    async def ask_parts(self, question: Question) -> tuple[int, ...] | None:
+        """Wait for the numbers of the parts to keep; None leads back to the question."""
+        ...
+
     async def ask_text(self, label: str) -> str:
         """Wait for a line of text."""
         ...

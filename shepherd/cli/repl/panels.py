@@ -14,6 +14,7 @@ from prompt_toolkit.layout import UIContent, UIControl, Window
 from prompt_toolkit.layout.controls import GetLinePrefixCallable
 from rich.text import Text
 
+from shepherd.cli.approval.checklist import Checklist
 from shepherd.cli.approval.dialog import SENT, Dialog, Frame, lay_out, preferred_rows
 from shepherd.cli.approval.pager import Pager, Row, fold
 from shepherd.cli.approval.question import Answer, Question, fact, text_lines
@@ -257,6 +258,85 @@ def _take_waiting_keys(app: Application[None]) -> None:
             return
         app.key_processor.feed_multiple(keys)
         app.key_processor.process_keys()
+
+
+class PartsPanel(_Panel):
+    """Shows a `Checklist` while one is open."""
+
+    rows_around = 2  # the blank line and the status
+
+    def __init__(
+        self, painter: Painter, prompt_window: Window, app: Callable[[], Application[None]]
+    ) -> None:
+        super().__init__(painter, prompt_window, app)
+        self._checklist: Checklist | None = None
+        self._answer: asyncio.Future[tuple[int, ...] | None] | None = None
+        """What `ask` waits for."""
+        self._height = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is shown."""
+        return self._checklist is not None
+
+    async def ask(self, question: Question) -> tuple[int, ...] | None:
+        """Show the parts of a question until the user has chosen; None leads back to it."""
+        self._checklist = Checklist(question.parts)
+        self._answer = asyncio.get_running_loop().create_future()
+        self._focus(self.window)
+        self._app().invalidate()
+        try:
+            return await self._answer
+        finally:
+            self._checklist = self._answer = None
+            self._focus(self._prompt_window)
+            self._app().invalidate()
+
+    def needed_rows(self, width: int, available: int) -> int:
+        return len(self._rows(width, available))
+
+    def draw(self, width: int, height: int) -> Sequence[Row]:
+        self._height = height
+        return self._rows(width, height)
+
+    def _rows(self, width: int, height: int) -> Sequence[Row]:
+        sign = self._painter.glyphs.user
+        return self._checklist.rows(sign, width, height) if self._checklist else []
+
+    def _act(self, action: Callable[[Checklist], None]) -> None:
+        """Do what a key means, and return the answer if that was one."""
+        if self._checklist is not None:
+            action(self._checklist)
+            if self._checklist.answer is not None:
+                self._end(self._checklist.answer)
+
+    def _end(self, answer: tuple[int, ...] | None = None) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(answer)
+
+    def _bindings(self) -> KeyBindings:
+        """Keys that mark, choose and unfold; Enter accepts, and Esc leads back."""
+        keys = KeyBindings()
+        actions: dict[str, Callable[[Checklist], None]] = {
+            " ": Checklist.toggle,
+            "a": Checklist.toggle_all,
+            "right": Checklist.unfold,
+            "left": Checklist.fold,
+            "enter": Checklist.accept,
+            "pagedown": lambda checklist: checklist.page(self._height // 2),
+            "pageup": lambda checklist: checklist.page(-self._height // 2),
+        }
+        for key, step in _STEPS.items():
+            actions[key] = partial(Checklist.move, step=step)
+        for key, action in actions.items():
+            bind(keys, key, partial(self._act, action))
+        bind(keys, "escape", self._end)
+
+        @keys.add(Keys.Any)
+        def _(_event: KeyPressEvent) -> None:
+            """No other key is typing."""
+
+        return keys
 
 
 RESULT_KEYS = "Up Down PgUp PgDn g G, n p: other results, Esc closes"

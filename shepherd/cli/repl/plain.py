@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import TextIO
 
-from shepherd.cli.approval.plain_question import ask_in_lines
+from shepherd.cli.approval.plain_question import ask_in_lines, parts_in_lines
 from shepherd.cli.approval.question import QUIET_SECONDS, Answer, Question
 from shepherd.cli.render import rows, surface
 from shepherd.cli.terminal import paint, secrets
@@ -53,6 +53,11 @@ class PlainSurface(surface.Surface):
         """Print the question, in pages on a terminal, and wait for one of its words."""
         with self._taking_answers():
             return await ask_in_lines(question, self)
+
+    async def ask_parts(self, question: Question) -> tuple[int, ...] | None:
+        """Print the parts, and wait for the numbers of those to keep."""
+        with self._taking_answers():
+            return await parts_in_lines(question.parts, self)
 
     async def ask_text(self, label: str) -> str:
         """Wait for a line; it is empty at the end of the input."""

@@ -17,7 +17,7 @@ from shepherd.cli.approval.question import Answer, Question
 from shepherd.cli.render.surface import Actions, Surface
 from shepherd.cli.repl import terminal
 from shepherd.cli.repl.keys import bind, global_keys, prompt_keys, reading_keys
-from shepherd.cli.repl.panels import ESCAPE_SECONDS, QuestionPanel, ResultPanel
+from shepherd.cli.repl.panels import ESCAPE_SECONDS, PartsPanel, QuestionPanel, ResultPanel
 from shepherd.cli.repl.prompt import Prompt
 from shepherd.cli.repl.scrollback import InkWriter
 from shepherd.cli.terminal.paint import Ink, Painter
@@ -63,6 +63,7 @@ class Screen(Surface):
         # what is drawn, and the keys
         self._build_windows(actions)
         self._panel = QuestionPanel(painter, prompt, self._prompt_window, lambda: self.app)
+        self._parts_panel = PartsPanel(painter, self._prompt_window, lambda: self.app)
         self.reader = ResultPanel(painter, self._prompt_window, lambda: self.app, actions.results)
         keys = global_keys(prompt, actions, self._is_asking)
         self._panel.bind_return_keys(keys)
@@ -85,7 +86,7 @@ class Screen(Surface):
             painter,
             self.app,
             actions.held,
-            is_typing=lambda: bool(prompt.text) or self._panel.is_open or self.reader.is_open,
+            is_typing=lambda: bool(prompt.text) or self._has_panel() or self.reader.is_open,
         )
         self.app.before_render += self._panel.before_drawing
         self.app.after_render += self._panel.drawn
@@ -118,6 +119,10 @@ class Screen(Surface):
         self.alert("A question waits.")
         self.reader.close()  # both would be in the place of the live area
         return await self._panel.ask(question)
+
+    async def ask_parts(self, question: Question) -> tuple[int, ...] | None:
+        """Show the parts of `question` in its place until the user has chosen."""
+        return await self._parts_panel.ask(question)
 
     async def ask_text(self, label: str) -> str:
         """Read one line after `label`."""
@@ -223,7 +228,11 @@ class Screen(Surface):
 
     def _is_asking(self) -> bool:
         """Whether a question, of any kind, waits for the user."""
-        return self._reply is not None or self._panel.is_open
+        return self._reply is not None or self._has_panel()
+
+    def _has_panel(self) -> bool:
+        """Whether a question is in the place of the live area."""
+        return self._panel.is_open or self._parts_panel.is_open
 
     def _accept_reply(self) -> None:
         """Give the typed line to `ask_text`, which may have it already after a second Enter."""
@@ -248,13 +257,14 @@ class Screen(Surface):
         )
 
     def _root(self) -> layout.HSplit:
-        """All windows, each visible while its condition holds; one of four is above the prompt."""
+        """All windows, each visible while its condition holds; one of five is above the prompt."""
         has_question = Condition(lambda: self._panel.is_open)
+        has_parts = Condition(lambda: self._parts_panel.is_open)
         has_reply_line = Condition(lambda: self._reply is not None)
         has_results = Condition(lambda: self.reader.is_open)
         has_live_lines = Condition(lambda: bool(self._live_lines()))
         has_typed = Condition(lambda: bool(self.prompt.text))
-        asks_nothing = ~has_question & ~has_reply_line
+        asks_nothing = ~has_question & ~has_parts & ~has_reply_line
         live = layout.FormattedTextControl(lambda: ANSI("\n".join(self._live_lines())))
         live_window = layout.Window(live, dont_extend_height=True)
         shows_live = asks_nothing & has_live_lines & ~has_results
@@ -263,6 +273,7 @@ class Screen(Surface):
             [
                 layout.ConditionalContainer(live_window, shows_live),
                 layout.ConditionalContainer(self._panel.window, has_question),
+                layout.ConditionalContainer(self._parts_panel.window, has_parts),
                 layout.ConditionalContainer(self.reader.window, asks_nothing & has_results),
                 layout.ConditionalContainer(self._reply_window, has_reply_line),
                 layout.Window(height=1),

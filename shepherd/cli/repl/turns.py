@@ -116,7 +116,12 @@ class TerminalApprover:
                 question = await asyncio.to_thread(approval_question, request)
                 if request.is_plan:  # its event has shown it
                     question = structs.replace(question, lines=())
-                answer = await self._surface.ask(question)
+                answer, parts = await self._surface.ask(question), None
+                while answer is Answer.SOME:
+                    parts = await self._surface.ask_parts(question)
+                    if parts is not None:
+                        break
+                    answer = await self._surface.ask(question)
             finally:  # the question is gone from the screen; what it was about stays
                 self._renderer.preview(request.call, request.preview)
             fields = request.fields if answer.allows else ()
@@ -124,9 +129,12 @@ class TerminalApprover:
             feedback = ""
             if answer is Answer.TELL:
                 feedback = (await self._surface.ask_text("tell the model: ")).strip()
-            self._renderer.notice(_outcome(answer, request, feedback))
+            outcome = _outcome(answer, request, feedback)
+            if parts is not None:
+                outcome = f"kept {len(parts)} of {counted(len(request.parts), 'part')}"
+            self._renderer.notice(outcome)
             self._renderer.activity.start("running")  # also without a yes, until the result comes
-            return Approval(choice_of(answer), feedback, values=(*values,))
+            return Approval(choice_of(answer), feedback, values=(*values,), parts=parts)
 
 
 def _outcome(answer: Answer, request: ApprovalRequest, feedback: str) -> str:

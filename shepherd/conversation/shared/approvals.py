@@ -50,18 +50,25 @@ class OpenQuestion:
             "session": [_rule_to_json(rule) for rule in question.session],
             "always": [_rule_to_json(rule) for rule in question.always],
             "fields": [*question.fields],
+            "parts": [msgspec.to_builtins(part) for part in question.parts],
         }
 
     def decide(self, approval: Approval) -> None:
         """Set the answer; the first one counts.
 
-        Raises SharedSessionError for a second one, and for a choice that the question lacks.
+        Raises SharedSessionError for a second one, and for a choice or part that it lacks.
         """
         if self.answer.done():
             raise question_is_over()
         choice = approval.choice
         if choice not in (Choice.ONCE, Choice.DENY) and not self.question.rules_for(choice):
             message = f"No rule can stand for '{choice}' here; answer once or deny."
+            raise updates.SharedSessionError(updates.RefusalCode.INVALID_DECISION, message)
+        numbers = range(1, len(self.question.parts) + 1)
+        if approval.parts is not None and (
+            choice is not Choice.ONCE or any(part not in numbers for part in approval.parts)
+        ):
+            message = f"Only 'once' takes parts, from the {len(numbers)} of the question."
             raise updates.SharedSessionError(updates.RefusalCode.INVALID_DECISION, message)
         self.answer.set_result(approval)
 

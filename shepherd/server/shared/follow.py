@@ -9,6 +9,7 @@ from shepherd import json_text, messages
 from shepherd.conversation.shared import requests, session
 from shepherd.conversation.shared.updates import Update, UpdateKind, UpdateLog
 from shepherd.server.body import RequestModel
+from shepherd.tools.permissions.approval import Approval, Choice
 from shepherd.version import __version__
 
 BATCH = 64
@@ -100,3 +101,10 @@ class DecisionBody(RequestModel):
     """A word to the model."""
     values: Annotated[tuple[_Reason, ...], Field(max_length=20)] = ()
     """The texts for the `fields` of the question."""
+    parts: Annotated[tuple[int, ...], Field(max_length=1000)] | None = None
+    """The numbers of its `parts` that are kept, from 1; only with `once`. null keeps all."""
+
+    def approval(self, by: str) -> Approval:
+        """The answer of a client."""
+        choice = Choice(self.decision)
+        return Approval(choice, self.reason, by=by, values=self.values, parts=self.parts)

@@ -32,7 +32,6 @@ from shepherd.server.record import key_has, record_of
 from shepherd.server.settings import ServerContext
 from shepherd.server.shared.follow import DecisionBody, watch, watch_request
 from shepherd.server.wire.errors import OpenAiErrors, error_body
-from shepherd.tools.permissions.approval import Approval, Choice
 from shepherd.transcript import SessionSummary
 
 MAX_SESSIONS = 30
@@ -300,7 +299,7 @@ def _add_approvals(router: APIRouter, conversation: SharedSession, context: Serv
         """
         client = _identity(request, _named_client(request))
         key = record_of(request.scope).owner or NO_KEY
-        approval = Approval(Choice(body.decision), body.reason, by=key, values=body.values)
+        approval = body.approval(by=key)
         conversation.approver.decide(id, client, approval)
         return responses.JsonResponse({"id": id, "decision": body.decision})
 

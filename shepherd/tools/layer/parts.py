@@ -59,7 +59,7 @@ class Parts:
     def choose(self, numbers: Collection[int]) -> tuple[set[str], list[str]]:
         """Leave only these parts, counted from 1, in the files of the layer.
 
-        Returns the paths to commit, and the titles of what is dropped. Raises OSError.
+        Returns the paths to commit, and the names of what is dropped. Raises OSError.
         """
         chosen = [p for n, p in enumerate(self._pieces, 1) if n in numbers]
         dropped = [p for n, p in enumerate(self._pieces, 1) if n not in numbers]
@@ -70,7 +70,7 @@ class Parts:
                 [name] = kept[0].paths
                 put(self._layer, name, text.encode())
         paths = {path for piece in chosen for path in piece.paths}
-        return paths, [piece.part.title for piece in dropped]
+        return paths, [piece.part.name for piece in dropped]
 
 
 def with_directories(changes: Sequence[Change], paths: Collection[str]) -> set[str]:
@@ -130,7 +130,7 @@ def _pieces(layer: Layer, group: Sequence[Change], limit: int) -> Iterator[_Piec
         if len(hunks) > 1 and sum(len(hunk.diff) for hunk in hunks) <= limit:
             for number, hunk in enumerate(hunks, 1):
                 diff = valid_text(with_head([hunk.diff], path))
-                part = Part(path, f"{title}, hunk {number} of {len(hunks)}", diff)
+                part = Part(path, title, diff, f"hunk {number} of {len(hunks)}")
                 yield _Piece(part, paths, before, hunk)
             return
     diff = describe.diff(effect, layer, limit) if limit > 0 else ""

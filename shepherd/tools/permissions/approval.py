@@ -34,12 +34,19 @@ class Choice(StrEnum):
 class Part(Struct, frozen=True):
     """A part of an effect that can be kept without the others, such as one hunk of a text.
 
-    All hunks of a file have its `path`. `diff` is "" for what is no text, or too large.
+    All hunks of a file have its `path` and title, and each its place, such as `hunk 2 of 3`. `diff`
+    is "" for what is no text, or too large.
     """
 
     path: str
     title: str
     diff: str = ""
+    hunk: str = ""
+
+    @property
+    def name(self) -> str:
+        """The title with the hunk."""
+        return f"{self.title}, {self.hunk}" if self.hunk else self.title
 
 
 class Approval(Struct, frozen=True):

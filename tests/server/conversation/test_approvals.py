@@ -8,11 +8,13 @@ import pytest
 from msgspec import structs
 
 from shepherd.cli.connect.remote import approval_request
+from shepherd.config.section import SandboxMode
 from shepherd.conversation.shared.approvals import AWAY_SECONDS
 from shepherd.server.access.key import ApiKey, KeyScope
 from shepherd.server.access.keys import KeyStore
-from shepherd.tools.sandbox.sandbox import Sandbox
+from shepherd.tools.sandbox.sandbox import Finding, Sandbox
 from tests.server.conversation.harness import ManualClock, Seen, Served, serving, until
+from tests.tools.sandbox.boxes import BOXES, need
 
 WRITES = """\
 call: write_file {"path": "new.txt", "content": "hello\\n"}
@@ -239,3 +241,38 @@ async def test_another_key_s_client_of_the_same_name_is_another_client(work: Pat
             assert (await decide(served, question, "once", "me"))[0] == 200
             await updates.until("response_complete")
     assert (work / "new.txt").read_text() == "hello\n"
+
+
+async def test_a_client_keeps_some_parts(work: Path, tmp_path: Path) -> None:
+    box = next(box for box in BOXES if box.takes_layers)
+    need(box)
+    layers = (tmp_path / "layers",)
+    sandbox = Sandbox(SandboxMode.REQUIRED, layers=layers, find=lambda: Finding(box, ()))
+    script = 'call: execute_command {"command": "touch made; echo 2 > other"}\n---\ntext: done'
+    async with serving(script, work, sandbox=sandbox) as served, served.updates("me") as stream:
+        await served.in_background("go", "me")
+        question = await stream.until("approval_needed")
+        assert question.data["parts"] == [
+            {
+                "path": "made",
+                "title": "made made (0 bytes)",
+                "diff": "made: made (0 bytes)",
+                "hunk": "",
+            },
+            {
+                "path": "other",
+                "title": "made other (2 bytes)",
+                "diff": "--- other\n+++ other\n@@ -0,0 +1 @@\n+2",
+                "hunk": "",
+            },
+        ]
+        request = approval_request(question.data)
+        assert [part.path for part in request.parts] == ["made", "other"]
+        for decision, parts in (("once", [3]), ("once", [0]), ("session", [1]), ("deny", [1])):
+            status, answer = await decide(served, question, decision, "me", parts=parts)
+            assert (status, answer["error"]["code"]) == (400, "invalid_value")
+        assert (await decide(served, question, "once", "me", parts=[2]))[0] == 200
+        await stream.until("response_complete")
+        assert "the user dropped: made made" in result_of(stream.seen)
+    assert not (work / "made").exists()
+    assert (work / "other").exists()

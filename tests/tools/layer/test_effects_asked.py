@@ -225,7 +225,7 @@ async def test_some_parts_are_kept_and_the_model_reads_which_not(shop: Open) -> 
     line = "sed -i s/two/2/ src/a.txt; echo 1 > made; echo done"
     assert await run(workshop, line) == ("done\n[the user dropped: made made (2 bytes)]")
     request = only_request(workshop)
-    assert [(part.path, part.title) for part in request.parts] == [
+    assert [(part.path, part.name) for part in request.parts] == [
         ("made", "made made (2 bytes)"),
         ("src/a.txt", "changed src/a.txt (6 bytes)"),
     ]

@@ -122,7 +122,7 @@ def parts_after(root: Path, layer: Layer, line: str) -> tuple[list[Change], list
     need(BOX)
     run_layered(BOX, root, layer, line)
     changes = [*read_effect(layer).changes]
-    return changes, [part.title for part in Parts(layer, changes, LIMIT).offered]
+    return changes, [part.name for part in Parts(layer, changes, LIMIT).offered]
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ async def test_nothing_is_asked_and_nothing_changes_before_the_end(shop: Open) -
     assert view(workshop.root) == before
 
     reviewed = await workshop.runner.review()
-    assert (reviewed.text, reviewed.feedback) == (KEPT, "")
+    assert (reviewed.text, reviewed.feedback) == (f"{KEPT}.", "")
     [request] = workshop.approver.requests
     assert request.preview.startswith("changed 1 file, made 1:\n")
     assert "-one\n+1" in request.detail
@@ -156,7 +156,7 @@ async def test_some_parts_of_a_turn_are_kept_as_one_step_of_undo(shop: Open) -> 
     workshop = shop([Approval(Choice.ONCE, parts=(1,))])
     await work(workshop)
     reviewed = await workshop.runner.review()
-    assert reviewed.text == f"{KEPT}\n[the user dropped: changed src/a.txt (8 bytes)]"
+    assert reviewed.text == f"{KEPT}; the user dropped: changed src/a.txt (8 bytes)."
     assert (workshop.root / "src/a.txt").read_text() == "one\ntwo\n"
     assert (workshop.root / "deep/new.txt").read_text() == "alpha\n"
     assert not [*(workshop.root.parent / "layers").iterdir()]

@@ -193,32 +193,93 @@ function ask(question) {
   const title = `title-${question.id}`;
   const node = element("section", { class: "question", id: `question-${question.id}`, "aria-labelledby": title, tabindex: "-1" });
   const asker = question.asker ? ` for ${question.asker}` : "";
-  node.append(element("h3", { id: title }, "Allow ", element("code", { text: question.tool }), ...revealed(asker), "?"));
+  const isEffect = question.accesses.some((a) => a.kind === "effect");
+  const heading = isEffect ? ["Keep these changes"] : ["Allow ", element("code", { text: question.tool })];
+  node.append(element("h3", { id: title }, ...heading, ...revealed(asker), "?"));
   for (const text of [question.sandbox, question.cause && `Cause: ${question.cause}`]) if (text) node.append(element("p", { class: "note" }, ...revealed(text)));
   if (question.preview) node.append(shownInFull(question.preview));
-  if (question.detail) node.append(shownInFull(question.detail));
+  const choice = question.parts.length ? partChoice(question.parts) : null;
+  if (choice) node.append(choice.box);
+  else if (question.detail) node.append(shownInFull(question.detail));
   const all = element("details", {}, element("summary", { text: "Arguments and accesses" }));
   all.open = !question.preview;
   all.append(shownInFull(JSON.stringify(question.arguments, null, 2)));
   all.append(element("ul", {}, ...question.accesses.map((a) => element("li", {}, `${a.kind} `, ...revealed(a.target), a.claim === "exact" ? "" : ` (${a.claim})`))));
   node.append(all);
   const reason = element("input", { id: `reason-${question.id}`, maxlength: "2000", autocomplete: "off" });
-  node.append(element("label", { for: reason.id, text: "A word to the model (optional)" }), reason, answers(question, reason));
+  node.append(element("label", { for: reason.id, text: "A word to the model (optional)" }), reason, answers(question, reason, isEffect, choice));
   const follows = isAtEnd();
   $("questions").append(node);
   conversation.preview(question.call_id, question.preview);
-  announce(`A call of ${question.tool} needs your approval.`);
+  announce(isEffect ? "Changes need your approval." : `A call of ${question.tool} needs your approval.`);
   if (follows) toEnd();
 }
 
-function answers(question, reason) {
+// Check boxes for the parts of a change: one for each file, and for each hunk of a file with several.
+function partChoice(parts) {
+  const box = element("fieldset", { class: "parts" }, element("legend", { text: "Keep" }));
+  const marks = []; // by the numbers of the parts
+  const choice = { box, changed: () => {}, numbers: () => marks.flatMap((mark, i) => (mark.checked ? [i + 1] : [])), count: parts.length };
+  for (let at = 0; at < parts.length;) {
+    const first = parts[at];
+    const hunks = [];
+    do hunks.push(parts[at++]); while (at < parts.length && first.hunk && parts[at].hunk && parts[at].path === first.path);
+    const all = checkBox(first.title);
+    const folded = element("details", {}, element("summary", { text: hunks.length > 1 ? `${hunks.length} hunks` : "Diff" }));
+    const own = hunks.map((part) => {
+      const mark = hunks.length > 1 ? checkBox(part.hunk) : all;
+      if (mark !== all) folded.append(mark.label);
+      if (part.diff) folded.append(shownInFull(part.diff));
+      return mark.input;
+    });
+    all.input.addEventListener("change", () => {
+      for (const input of own) input.checked = all.input.checked;
+      choice.changed();
+    });
+    for (const input of own) if (input !== all.input) input.addEventListener("change", () => {
+      const kept = own.filter((other) => other.checked).length;
+      all.input.checked = kept > 0;
+      all.input.indeterminate = kept > 0 && kept < own.length;
+      choice.changed();
+    });
+    marks.push(...own);
+    box.append(all.label);
+    if (first.diff) box.append(folded);
+  }
+  return choice;
+}
+
+function checkBox(text) {
+  const input = element("input", { type: "checkbox" });
+  input.checked = true;
+  return { input, label: element("label", {}, input, " ", ...revealed(text)) };
+}
+
+function answers(question, reason, isEffect, choice) {
   const box = element("div");
   const row = element("div", { class: "answers" });
-  const offers = [["once", "Allow once", []], ["session", "Allow for this session", question.session], ["always", "Always allow", question.always], ["deny", "Deny", []]];
+  const [once, session, always, deny] = isEffect
+    ? ["Keep", "Keep, and such changes in this session", "Always keep such changes", "Drop"]
+    : ["Allow once", "Allow for this session", "Always allow", "Deny"];
+  const offers = [["once", once, []], ["session", session, question.session], ["always", always, question.always], ["deny", deny, []]];
   const buttons = [];
+  let isOpen = false;
+  const refresh = () => {
+    const kept = choice ? choice.numbers().length : 1;
+    const isAll = !choice || kept === choice.count;
+    for (const button of buttons) {
+      const fits = isAll || button.value === "deny" || (button.value === "once" && kept > 0);
+      button.disabled = !isOpen || !fits;
+    }
+  };
+  if (choice) choice.changed = refresh;
+  const open = (value) => {
+    isOpen = value;
+    refresh();
+  };
   for (const [decision, label, rules] of offers) {
     if ((decision === "session" || decision === "always") && !rules.length) continue;
-    const button = element("button", { type: "button", class: decision, text: label });
+    const button = element("button", { type: "button", class: decision, value: decision, text: label });
     button.disabled = true;
     if (rules.length) {
       const text = element("p", { class: "rules", id: `${decision}-${question.id}` }, `${label}: `, ...revealed(rules.map((rule) => rule.text).join("; ")));
@@ -226,15 +287,17 @@ function answers(question, reason) {
       box.append(text);
     }
     button.addEventListener("click", async () => {
-      for (const other of buttons) other.disabled = true;
+      open(false);
       const path = `/approvals/${encodeURIComponent(question.id)}`;
-      const done = await attempt(() => client.call("POST", path, { decision, reason: reason.value.trim() }));
-      if (!done) for (const other of buttons) other.disabled = false;
+      const numbers = choice && decision === "once" ? choice.numbers() : [];
+      const parts = choice && numbers.length && numbers.length < choice.count ? { parts: numbers } : {};
+      const done = await attempt(() => client.call("POST", path, { decision, reason: reason.value.trim(), ...parts }));
+      if (!done) open(true);
     });
     buttons.push(button);
     row.append(button);
   }
-  setTimeout(() => { for (const button of buttons) button.disabled = false; }, QUIET);
+  setTimeout(() => open(true), QUIET);
   box.append(row);
   return box;
 }
