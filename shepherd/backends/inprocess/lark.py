@@ -68,19 +68,27 @@ def through(rules: Rules, marker: str) -> str:
     return rules.add("THROUGH", f"({anything} & ~{has_marker}) {literal(marker)}")
 
 
-def json_value(schema: Any, comma: str = ", ", colon: str = ": ", *, strict: bool = False) -> str:
+def json_value(
+    schema: Any,
+    comma: str = ", ",
+    colon: str = ": ",
+    *,
+    strict: bool = False,
+    spaces: bool = False,
+) -> str:
     """A value that fits a prepared schema; with `strict`, all of it and exactly one of its `oneOf`.
 
-    The whitespace is fixed, so there is no endless whitespace between two values.
+    The whitespace is fixed, so there is no endless whitespace between two values, unless `spaces`
+    allows it.
     """
     # The options stand in the schema, and a schema that is only `true` or `false` has no place.
     holder = cast(messages.JsonObject, schema) if isinstance(schema, dict) else {"allOf": [schema]}
     # Only a schema with control characters in it needs \u.
     escapes = _ESCAPES + ("u" if _CONTROL.search(json.dumps(holder)) else "")
     options: messages.JsonObject = {
-        "whitespace_flexible": False,
-        "item_separator": comma,
-        "key_separator": colon,
+        "whitespace_flexible": spaces,
+        "item_separator": comma.strip() if spaces else comma,
+        "key_separator": colon.strip() if spaces else colon,
         "coerce_one_of": not strict,
         "lenient": not strict,
         "json_allowed_escapes": escapes,

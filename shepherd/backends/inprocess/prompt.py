@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from shepherd.backends.inprocess import constraint
 from shepherd.backends.inprocess.conversation import Conversation
+from shepherd.backends.inprocess.formats import proven_notation
 from shepherd.backends.inprocess.fragments import FragmentTokenizer, Tail
 from shepherd.backends.inprocess.special import SpecialTexts, TemplateModel, without_marks
 from shepherd.backends.inprocess.template import CHATML, ChatTemplate, TemplateFailedError
-from shepherd.backends.output.style import CallFormat, OutputStyle, detect_style, with_separator
+from shepherd.backends.output.notation import Notation
+from shepherd.backends.output.style import OutputStyle, detect_style, with_separator
 from shepherd.errors import InvalidRequestError
-from shepherd.messages import Message, Role, ToolCall
+from shepherd.messages import Message, Role, ToolCall, ToolSpec
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +23,7 @@ _TAIL_CHARACTERS = 256
 _MESSAGE_OVERHEAD = 8
 _USER = Message.user(".")
 _CALL = ToolCall("call00000", "tool", {})
+_TOOL = ToolSpec("tool", "A tool.", {"type": "object", "properties": {}})
 _EVERYTHING = Conversation(
     "Be brief.",
     (
@@ -113,22 +115,19 @@ class PromptBuilder:
             return style
         return with_separator(style, rendered, content)
 
-    def call_syntax(self, style: OutputStyle) -> constraint.CallSyntax | None:
-        """The template's syntax of tool calls; None if a grammar can't describe it.
-
-        The syntax must also be readable by the output filter.
-        """
-        if CallFormat.HARMONY in style.formats:
-            return None  # it writes each call into a channel, between control tokens
-        try:
-            rendered = self._tool_use.render(Conversation("", constraint.PROBE), answer=False)
-        except TemplateFailedError:
-            return None
+    def notation(self, style: OutputStyle) -> Notation | None:
+        """How the template writes calls; None if that can't be described, or not be read."""
         ends = [self.vocab.text(token) for token in self.vocab.ends]
-        syntax = constraint.learn_syntax(without_marks(rendered), ends)
-        if syntax is None or not constraint.is_understood(syntax, style):
-            return None
-        return syntax
+        return proven_notation(self._rendered_probe, ends, style)
+
+    def _rendered_probe(self, message: Message | None) -> str:
+        """A conversation that ends with this message, or as a prompt for one; "" if that fails."""
+        messages = (_USER, message) if message else (_USER,)
+        try:
+            rendered, _ = self._render(Conversation("", messages, (_TOOL,)), answer=message is None)
+        except TemplateFailedError:
+            return ""
+        return without_marks(rendered)
 
     def remember_generated(self, tail: Tail, tokens: Sequence[int], characters: int) -> None:
         """Note an answer's tokens, so that its text gives the same tokens in the next prompt.

@@ -2,7 +2,8 @@
 
 import pytest
 
-from shepherd.backends.inprocess.constraint import CallSyntax, Constrainer, Constraint
+from shepherd.backends.inprocess.constraint import Constrainer, Constraint
+from shepherd.backends.output.notation import Notation
 from shepherd.backends.output.style import GENERIC
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import Message, ToolCall, ToolSpec
@@ -10,13 +11,13 @@ from shepherd.session import Session
 from shepherd.tools.deferred import FIND_TOOLS, USE_TOOL_SPEC, FindTools, SearchResults
 from tests.tools.deferred.many import remote_tools
 
-SYNTAX = CallSyntax('<tool_call>\n{"name": "', '", "arguments": ', "", "}\n</tool_call>")
+NOTATION = Notation('<tool_call>\n{"name": "', '", "arguments": ', "}\n</tool_call>")
 GOOD = ToolSpec("good", "", {"type": "object", "properties": {"number": {"type": "integer"}}})
 ODD = {"type": "object", "properties": {"value": {"type": "strange"}}}
 
 
 def constraint(session: Session) -> Constraint | None:
-    return Constrainer(GENERIC, SYNTAX).constraint(session, "")
+    return Constrainer(GENERIC, NOTATION).constraint(session, "")
 
 
 def test_one_odd_schema_leaves_the_others_enforced() -> None:
@@ -32,7 +33,7 @@ def test_one_odd_schema_leaves_the_others_enforced() -> None:
 
 
 def test_a_schema_that_must_be_enforced_is_refused_after_it_was_only_offered() -> None:
-    constrainer = Constrainer(GENERIC, SYNTAX)
+    constrainer = Constrainer(GENERIC, NOTATION)
     assert constrainer.constraint(Session(tools=[ToolSpec("odd", "", ODD)]), "") is not None
     with pytest.raises(InvalidRequestError):
         constrainer.constraint(Session(tools=[ToolSpec("odd", "", ODD, enforced=True)]), "")

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.backends.base import Generation
+from shepherd.backends.inprocess.constraint import Constraint
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.sampling.guard import CallDetector
 from shepherd.events import FinishReason
@@ -21,7 +22,7 @@ OFFERED = re.compile(r'^<tool_call>\n\{"name": "(write_file|now)"', re.MULTILINE
 
 
 def watched(pieces: list[bytes], *, reasoning: bool = False) -> str | None:
-    watch = CallDetector(MARKER, reasoning=reasoning)
+    watch = CallDetector(Constraint("", trigger=MARKER, reasoning=reasoning))
     for piece in pieces:
         rest = watch.feed(piece)
         if rest is not None:
@@ -72,7 +73,8 @@ def test_the_tool_is_the_models_own_choice(
     text: str,
     names_unknown_tool: bool,  # noqa: FBT001 - parameters of the test
 ) -> None:
-    watch = CallDetector(MARKER, '\n{"name": "', ["write", "list"])
+    opening, names = '\n{"name": "', ("write", "list")
+    watch = CallDetector(Constraint("", trigger=MARKER, opening=opening, names=names))
     watch.feed(MARKER.encode())
     watch.follow(call_text)
     assert watch.names_unknown_tool(text) is names_unknown_tool

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from shepherd.errors import InvalidRequestError
 from shepherd.events import FinishReason
@@ -147,13 +148,27 @@ async def test_what_cannot_be_enforced_is_refused_before_anything_runs(
         assert (
             await backend.generate_from_session(conversation("Hello"), Recorder())
         ).message.content
+
+
+async def test_a_random_model_calls_as_its_template_writes_elements(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     template = tiny.BOS_TEMPLATE.replace(
         '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}',
-        "<function={{ c.function.name }}>{% for k, v in c.function.arguments.items() %}"
-        "<parameter={{ k }}>{{ v }}</parameter>{% endfor %}</function>{# knows tools #}",
+        "<function={{ c.function.name }}>\n{% for k, v in c.function.arguments.items() %}"
+        "<parameter={{ k }}>{{ v if v is string else v | tojson }}</parameter>\n{% endfor %}"
+        "</function>{# knows tools #}",
     )
     path = tiny.write_llama(tmp_path_factory.mktemp("m") / "other.gguf", template=template)
+    properties = {k: v for k, v in WRITE.parameters["properties"].items() if k != "path"}
+    write = replace(WRITE, parameters={**WRITE.parameters, "properties": properties})
+    write.parameters["required"] = ["deep"]
     async with loaded(path) as backend:
-        session = Session(messages=[Message.user("hi")], tools=[NOW], tool_choice=ToolChoice())
-        with pytest.raises(InvalidRequestError, match="can't be enforced"):
-            await backend.generate_from_session(session, Recorder())
+        for seed in range(few(25, 6)):
+            session = asking(ToolChoice("write_file"), seed)
+            session.tools = [write, NOW]
+            generation = await backend.generate_from_session(session, Recorder(), 400)
+            if generation.finish_reason is FinishReason.LENGTH:
+                continue
+            (call,) = generation.message.tool_calls
+            check_write({"path": "p", **call.arguments})

@@ -29,7 +29,8 @@ class Family:
     """A template; `write(call, index)` writes one call.
 
     `tame`: strings are written as they are, so what looks like markup can't be told from it.
-    `spoken` stands around the content, `separator` between it and the calls.
+    `spoken` stands around the content, `separator` between it and the calls. `head` begins a
+    message and `turn_end` ends it.
     """
 
     write: Callable[[Call, int], str]
@@ -42,6 +43,8 @@ class Family:
     spoken: tuple[str, str] = ("", "")
     tame: bool = False
     many: bool = True
+    head: str = "assistant:\n"
+    turn_end: str = "<|end_of_turn|>\n"
 
     def calls(self, calls: Sequence[Call]) -> str:
         written = self.between.join(self.write(call, i) for i, call in enumerate(calls))
@@ -201,6 +204,8 @@ FAMILIES = {
     "GPT-OSS": Family(
         harmony,
         "harmony",
+        head="<|start|>assistant",
+        turn_end="",
         between="<|start|>assistant",
         separator="",
         thought=("<|channel|>analysis<|message|>", _NEXT),

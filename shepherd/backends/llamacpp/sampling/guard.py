@@ -2,12 +2,13 @@
 
 import codecs
 from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from shepherd.backends.inprocess.constraint import Constraint
 from shepherd.backends.inprocess.matcher import check_matcher
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.sampling.candidates import Candidates
@@ -193,24 +194,15 @@ class GrammarGuard:
 class CallDetector:
     """Detects a marker at the start of a line, outside of reasoning and code blocks."""
 
-    def __init__(
-        self,
-        marker: str,
-        opening: str = "",
-        names: Collection[str] = (),
-        *,
-        reasoning: bool = False,
-    ) -> None:
-        """`opening` is the text between the marker and the tool's name, one of `names`.
-
-        `reasoning` says that the prompt has begun the reasoning.
-        """
-        self._marker = marker
-        self._names = names
-        self._opening = opening
+    def __init__(self, calls: Constraint) -> None:
+        """`calls` says what begins a call."""
+        self._marker = calls.trigger
+        self._names = calls.names
+        self._opening = calls.opening
+        self._behind_name = calls.behind_name
         self._call_text = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._in_reasoning = reasoning
+        self._in_reasoning = calls.reasoning
         self._in_code = False
         self._line = ""
         """The current line so far."""
@@ -238,7 +230,8 @@ class CallDetector:
     def has_name(self) -> bool:
         """Whether the call with its text so far names its tool, which the model chooses."""
         text = self._call_text
-        return text.startswith(self._opening) and '"' in text.removeprefix(self._opening)
+        is_open = text.startswith(self._opening)
+        return is_open and self._behind_name in text.removeprefix(self._opening)
 
     def names_unknown_tool(self, text: str) -> bool:
         """Whether the call with this text added names a tool that is not offered.
@@ -248,8 +241,8 @@ class CallDetector:
         call_text = self._call_text + text
         if not call_text.startswith(self._opening):
             return False
-        name, quote, _ = call_text.removeprefix(self._opening).partition('"')
-        if quote:  # the name is complete
+        name, end, _ = call_text.removeprefix(self._opening).partition(self._behind_name)
+        if end:  # the name is complete
             return name not in self._names
         return not any(known.startswith(name) for known in self._names)
 

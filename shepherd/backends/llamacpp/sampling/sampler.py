@@ -261,4 +261,4 @@ def _call_detector(constraint: CompiledConstraint | None) -> CallDetector | None
     if constraint is None or not constraint.constraint.trigger:
         return None
     source = constraint.constraint
-    return CallDetector(source.trigger, source.opening, source.names, reasoning=source.reasoning)
+    return CallDetector(source)

@@ -1,0 +1,77 @@
+"""The notation of every family is derived, read and written again under a grammar."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from shepherd.backends.inprocess.calls import calls_rule
+from shepherd.backends.inprocess.formats import is_understood
+from shepherd.backends.inprocess.lark import Rules
+from shepherd.backends.inprocess.matcher import BYTES, compile_grammar, tokenizer_for
+from shepherd.backends.output.derive import Derived, derive
+from shepherd.backends.output.notation import Notation
+from shepherd.backends.output.style import STYLES
+from shepherd.messages import Message
+from tests.backends.output.families import FAMILIES, Family
+from tests.backends.output.support import TOOLS
+from tests.backends.output.test_round_trip import calls, tame_string
+from tests.backends.output.writers import Arguments, Call
+from tests.examples import examples
+
+families = pytest.mark.parametrize("name", FAMILIES)
+TOKENIZER = tokenizer_for(BYTES)
+
+
+def derived(family: Family) -> Derived | None:
+    """What is derived from the family's template."""
+
+    def render(message: Message | None) -> str:
+        head = f"<s>user: hi\n{family.head}"
+        if message is None:
+            return head
+        written = [(call.name, call.arguments) for call in message.tool_calls]
+        if family.many or len(written) < 2:
+            return head + family.render("", message.content, written) + family.turn_end
+        answers = (family.render("", "", [call]) for call in written)
+        return "".join(f"{head}{answer}{family.turn_end}" for answer in answers)
+
+    return derive(render)
+
+
+def accepts(notation: Notation, text: str) -> str:
+    """The text behind what the grammar of calls accepts; "" if it accepts all, and may end so."""
+    rules = Rules()
+    grammar = rules.text(calls_rule(rules, notation, TOOLS, many=True))
+    matcher = compile_grammar(grammar, TOKENIZER)
+    data = text.encode()
+    used = matcher.try_consume_tokens(list(data))
+    return "" if used == len(data) and matcher.is_accepting() else data[used:].decode() or "(more)"
+
+
+def in_order(name: str, arguments: Arguments) -> Arguments:
+    """The arguments in the order of the tool's schema, in which a grammar wants them."""
+    (tool,) = (tool for tool in TOOLS if tool.name == name)
+    return {key: arguments[key] for key in tool.parameters["properties"] if key in arguments}
+
+
+@families
+def test_what_the_template_writes_is_described_and_read(name: str) -> None:
+    family = FAMILIES[name]
+    found = derived(family)
+    assert found is not None
+    assert found.notation.many is family.many
+    style = replace(STYLES[family.style], separator=family.separator)
+    assert is_understood(found, style)
+
+
+@families
+@settings(max_examples=examples(20, 3), deadline=None)
+@given(written=st.lists(calls(tame_string), min_size=1, max_size=2))
+def test_the_grammar_takes_what_the_template_writes(name: str, written: list[Call]) -> None:
+    family = FAMILIES[name]
+    found = derived(family)
+    assert found is not None
+    ordered = [(name, in_order(name, arguments)) for name, arguments in written]
+    text = family.calls(ordered if family.many else ordered[:1])
+    assert accepts(found.notation, text) == ""
