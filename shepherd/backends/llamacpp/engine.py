@@ -88,8 +88,9 @@ class Engine(Struct, eq=False):
         )
 
         def load_as(fit: fitting.Fit) -> "Engine":
+            rollback, applied = fit.demand.rollback, fit.applied(settings)
             return cls._load(
-                _Order(path, fit.applied(settings), parallel, post, cache, wake, workers, choice)
+                _Order(path, applied, parallel, post, cache, wake, workers, choice, rollback)
             )
 
         engine, engine_fit = fitting.load_fitted(fit, load_as)
@@ -115,6 +116,7 @@ class Engine(Struct, eq=False):
             if not model.keeps_state and not settings.deterministic:
                 sequences = max(parallel.initial, parallel.maximum)
             params = context_params(settings, sequences, model.traits)
+            params.n_rs_seq = order.rollback
             if settings.deterministic:
                 set_deterministic_context(params, model.trained_context)
             context = NativeContext(model, params)
@@ -125,7 +127,7 @@ class Engine(Struct, eq=False):
                 make_deterministic(model, context)
             pool = _sequence_pool(model, context, settings, disk)
             pool.set_initial_count(parallel.initial)
-            speculator = open_speculator(settings, model, context) if pool.rolls_back else None
+            speculator = open_speculator(settings, model, context) if pool.can_draft else None
             if speculator is not None:
                 resources.callback(speculator.close)
             images = _image_encoder(order, model, context)
@@ -192,7 +194,10 @@ class Engine(Struct, eq=False):
 
 
 class _Order(Struct, frozen=True):
-    """A model to load, its settings, and the RPC workers that share it."""
+    """A model to load, its settings, and the RPC workers that share it.
+
+    States of sequences can forget `rollback` tokens, if llama.cpp can do that for this model.
+    """
 
     path: Path
     settings: LlamaCppSection
@@ -202,6 +207,7 @@ class _Order(Struct, frozen=True):
     wake: Callable[[], None]
     workers: Workers | None
     choice: ProjectorChoice
+    rollback: int
 
 
 def _import_what_answers_need(path: Path) -> None:

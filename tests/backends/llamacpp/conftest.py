@@ -36,6 +36,16 @@ def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def lfm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.write_lfm2(tmp_path_factory.mktemp("lfm2") / "tiny-lfm2.gguf")
+
+
+@pytest.fixture(scope="session")
+def qwen35(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.write_qwen35(tmp_path_factory.mktemp("qwen35") / "tiny-qwen35.gguf")
+
+
+@pytest.fixture(scope="session")
 def pup_model() -> Iterator[NativeModel]:
     model = NativeModel(PUP, model_params(settings(), {}))
     yield model

@@ -12,6 +12,7 @@ from shepherd.backends.llamacpp.cache.sequences import CachedSequence, SequenceP
 from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
+from shepherd.backends.llamacpp.native.sizes import MAX_ROLLBACK
 from tests.backends.llamacpp.support import settings
 
 TOLERANCE = 1e-4
@@ -19,7 +20,7 @@ HOST_BYTES = 4 * 1024 * 1024
 START = 3
 """The control token that messages start with."""
 
-KINDS = ["llama", "moe", "gemma", "gemma window", "mamba", "hybrid"]
+KINDS = ["llama", "moe", "gemma", "gemma window", "mamba", "hybrid", "lfm2", "qwen35"]
 """Of memory; each but `gemma window` names a fixture."""
 
 EXACT: dict[str, Any] = {"flash_attention": "off", "cache_type_k": "f32", "cache_type_v": "f32"}
@@ -90,6 +91,7 @@ def make_room(
     exact = settings(**{**EXACT, **values})
     model = NativeModel(path, model_params(exact, {}))
     params = context_params(exact, sequences, model.traits)
+    params.n_rs_seq = MAX_ROLLBACK
     context = NativeContext(model, params)
     disk = open_disk_cache(cache, exact, path, params)
     controls = model.vocab.controls

@@ -43,7 +43,7 @@ def rooms(request: pytest.FixtureRequest) -> Iterator[tuple[Room, Room]]:
 
 def test_only_recurrent_memory_refuses_to_forget_a_part(rooms: tuple[Room, Room]) -> None:
     room = rooms[0]
-    recurrent = room.model.metadata("general.architecture") in ("mamba", "jamba")
+    recurrent = room.model.keeps_state
     assert room.pool.rolls_back is not recurrent
     assert room.context.decoded_tokens == 0
 
@@ -342,5 +342,5 @@ def test_an_idle_sequence_is_taken_before_a_busy_one_with_the_same_tokens(llama:
 
 def test_only_attention_over_shared_cells_is_crowded(rooms: tuple[Room, Room]) -> None:
     room = rooms[0]
-    recurrent = room.model.metadata("general.architecture") in ("mamba", "jamba")
+    recurrent = room.model.keeps_state
     assert room.pool.is_crowded_by_others is not recurrent

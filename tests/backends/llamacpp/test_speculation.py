@@ -17,15 +17,17 @@ from shepherd.backends.inprocess.answer import Failed, Finished, Text, Update
 from shepherd.backends.inprocess.constraint import CompiledConstraint
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.engine import Engine
-from shepherd.backends.llamacpp.native.context import NativeContext
+from shepherd.backends.llamacpp.native.context import NativeContext, Span
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
+from shepherd.backends.llamacpp.native.sizes import MAX_ROLLBACK
 from shepherd.backends.llamacpp.scheduling.draft_model import DraftModel
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
 from shepherd.errors import ModelLoadError
 from shepherd.sampling import Sampling
+from tests.backends.llamacpp.rooms import TOLERANCE, difference, opened
 from tests.backends.llamacpp.support import (
     PUP,
     Recorder,
@@ -110,7 +112,9 @@ class Asking:
 
 def bench(path: Path, drafts: Drafts) -> Bench:
     model = NativeModel(path, model_params(EXACT, {}))
-    context = NativeContext(model, context_params(EXACT, SEQUENCES, model.traits))
+    params = context_params(EXACT, SEQUENCES, model.traits)
+    params.n_rs_seq = MAX_ROLLBACK
+    context = NativeContext(model, params)
     pool = SequencePool(context, model.window, model.vocab.controls)
     updates: list[tuple[Job, Update]] = []
     speculator = drafts(model)
@@ -126,7 +130,7 @@ def job_for(
     return Job(len(prompt), list(prompt), sampling, lambda update: None, constraint)
 
 
-@pytest.fixture(scope="module", params=["llama", "moe", "gemma"])
+@pytest.fixture(scope="module", params=["llama", "moe", "gemma", "lfm2", "qwen35"])
 def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Bench, Bench]]:
     """One that drafts nothing and one that drafts from the conversation, on one model."""
     path: Path = request.getfixturevalue(request.param)
@@ -280,6 +284,45 @@ def test_memory_that_cannot_forget_is_left_alone(kind: str, request: pytest.Fixt
     engine.close()
     with pytest.raises(ModelLoadError, match="can't draft"):
         Asking(path)(one.model)
+
+
+@pytest.mark.parametrize("kind", ["lfm2", "qwen35"])
+def test_states_that_forget_take_part_of_the_weights(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    path: Path = request.getfixturevalue(kind)
+    rollbacks: list[int] = []
+    for sequences in (1, 100):
+        engine = Engine.load(path, EXACT, Concurrency(sequences), lambda job, update: None)
+        rollbacks.append(engine.context.rollback)
+        assert (engine.speculator is not None) == (rollbacks[-1] > 0)
+        engine.close()
+    off = settings(speculation="off")
+    engine = Engine.load(path, off, Concurrency(), lambda job, update: None)
+    assert engine.context.rollback == 0
+    engine.close()
+    assert rollbacks[0] > 0
+    # the states of an LFM2 are so small that its file's header does not tell their size
+    assert rollbacks[1] == (MAX_ROLLBACK if kind == "lfm2" else 0)
+
+
+@pytest.mark.parametrize("kind", ["lfm2", "qwen35"])
+def test_a_state_that_was_rolled_back_is_shared(kind: str, request: pytest.FixtureRequest) -> None:
+    with opened(request.getfixturevalue(kind)) as room:
+        prompt = [30, 31, 32, 40] * 5
+        sequence, _, _ = room.run(prompt)
+        drafted = [50, 51, 52]
+        room.context.decode([Span(sequence.id, len(prompt), drafted, wants_logits=True)])
+        room.pool.mirror.extend(sequence, drafted)
+        room.pool.mirror.trim(sequence, len(prompt) + 1)
+        longer = [*prompt, 50, 60]
+        logits, cached = room.finish(longer)
+        assert cached == len(prompt) + 1
+        room.context.decode([Span(sequence.id, cached, [60], wants_logits=True)])
+        own_logits = room.context.logits(0, room.model.vocab.size)
+        expected = room.fresh(longer)
+        assert difference(logits, expected) < TOLERANCE
+        assert difference(own_logits, expected) < TOLERANCE
 
 
 async def test_another_vocabulary_is_refused_by_name(llama: Path) -> None:

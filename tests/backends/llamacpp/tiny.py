@@ -162,6 +162,69 @@ def write_hybrid(path: Path, *, context: int = 512, seed: int = 0) -> Path:
     return path
 
 
+def write_lfm2(path: Path, *, context: int = 512, seed: int = 0) -> Path:
+    """An LFM2, whose states (of convolutions) can forget the last tokens."""
+    writer = _writer(path, "lfm2", context, BOS_TEMPLATE)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv([0, HEADS])
+    writer.add_shortconv_l_cache(KERNEL)
+    size = _add_vocabulary(writer)
+    shapes = {"token_embd": (size, WIDTH), "token_embd_norm": (WIDTH,)}
+    shapes |= _feed_forward(0) | _attention(1) | _feed_forward(1)
+    shapes |= {
+        "blk.0.attn_norm": (WIDTH,),
+        "blk.0.shortconv.conv": (WIDTH, KERNEL),
+        "blk.0.shortconv.in_proj": (3 * WIDTH, WIDTH),
+        "blk.0.shortconv.out_proj": (WIDTH, WIDTH),
+        "blk.1.attn_q_norm": (WIDTH // HEADS,),
+        "blk.1.attn_k_norm": (WIDTH // HEADS,),
+    }
+    _add_weights(writer, shapes, seed)
+    return path
+
+
+def write_qwen35(path: Path, *, context: int = 512, seed: int = 0) -> Path:
+    """A Qwen3.5, whose states (of gated delta nets) can forget the last tokens."""
+    writer = _writer(path, "qwen35", context, BOS_TEMPLATE)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(HEADS)
+    writer.add_key_length(WIDTH // HEADS)
+    writer.add_value_length(WIDTH // HEADS)
+    half = WIDTH // HEADS // 2
+    writer.add_rope_dimension_sections([half // 2, half // 4, half // 4, 0])
+    writer.add_full_attention_interval(2)
+    writer.add_ssm_conv_kernel(KERNEL)
+    writer.add_ssm_inner_size(WIDTH)
+    writer.add_ssm_state_size(WIDTH // HEADS)
+    writer.add_ssm_time_step_rank(HEADS)
+    writer.add_ssm_group_count(HEADS)
+    size = _add_vocabulary(writer)
+    shapes = {"token_embd": (size, WIDTH), "output_norm": (WIDTH,)}
+    for i in range(LAYERS):
+        shapes |= _feed_forward(i)
+        del shapes[f"blk.{i}.ffn_norm"]
+        shapes |= {f"blk.{i}.attn_norm": (WIDTH,), f"blk.{i}.post_attention_norm": (WIDTH,)}
+    shapes |= {
+        "blk.0.attn_qkv": (3 * WIDTH, WIDTH),
+        "blk.0.attn_gate": (WIDTH, WIDTH),
+        "blk.0.ssm_conv1d": (3 * WIDTH, KERNEL),
+        "blk.0.ssm_dt.bias": (HEADS,),
+        "blk.0.ssm_a.": (HEADS,),
+        "blk.0.ssm_beta": (HEADS, WIDTH),
+        "blk.0.ssm_alpha": (HEADS, WIDTH),
+        "blk.0.ssm_norm": (WIDTH // HEADS,),
+        "blk.0.ssm_out": (WIDTH, WIDTH),
+        "blk.1.attn_q": (2 * WIDTH, WIDTH),
+        "blk.1.attn_k": (WIDTH, WIDTH),
+        "blk.1.attn_v": (WIDTH, WIDTH),
+        "blk.1.attn_output": (WIDTH, WIDTH),
+        "blk.1.attn_q_norm": (WIDTH // HEADS,),
+        "blk.1.attn_k_norm": (WIDTH // HEADS,),
+    }
+    _add_weights(writer, shapes, seed)
+    return path
+
+
 def _writer(
     path: Path, architecture: str, context: int, template: str, layers: int = LAYERS
 ) -> gguf.GGUFWriter:

@@ -16,9 +16,9 @@ from shepherd.errors import BackendError
 class Mirror:
     """Changes sequences and their mirrors together; a sequence that can't be changed is cleared.
 
-    `rolls_back` says whether memory can drop the end of a sequence. Recurrent memory can't. A
-    sliding window can, as far as the window is still in memory. Otherwise both return to
-    checkpoints.
+    `rolls_back` says whether memory can drop the end of a sequence. Recurrent memory can't, except
+    for some of the tokens that were decoded last, which `trim` may drop once. A sliding window can,
+    as far as the window is still in memory. Otherwise both return to checkpoints.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Mirror:
         self._only_window = bool(window) and not context.keeps_windows
         self._unmoved = False
         """Whether keys are still those of the positions before a gap was closed."""
-        self.rolls_back = self._probe_rollback()
+        self.rolls_back = not context.rollback and self._probe_rollback()
         self.takes_checkpoints = not self.rolls_back or self._only_window
 
     @property
@@ -74,6 +74,8 @@ class Mirror:
         """Note decoded tokens; raises BackendError if llama.cpp's memory differs."""
         self._unmoved = False  # the batch has moved them
         sequence.append(tokens)
+        # llama.cpp keeps the states behind the last tokens of a batch
+        sequence.forgettable = min(len(tokens) - 1, self._context.rollback)
         last = self._context.last_position(sequence.id)
         if not _ends_at(sequence, last):
             expected = sequence.position
@@ -94,7 +96,9 @@ class Mirror:
         """Drop the tokens from `keep` on, or all tokens if memory can't drop a part."""
         if keep == len(sequence.tokens):
             return
-        if keep == 0 or not self._cut_memory(sequence, keep):
+        is_forgettable = len(sequence.tokens) - keep <= sequence.forgettable
+        cut = self._forget if is_forgettable else self._cut_memory
+        if keep == 0 or not cut(sequence, keep):
             self.clear(sequence)
             return
         sequence.cut(keep)
@@ -186,6 +190,10 @@ class Mirror:
     def _seen_from(self, position: int) -> int:
         """The first position that the token at `position` attends to in every layer."""
         return max(0, position - self._window + 1) if self._window else 0
+
+    def _forget(self, sequence: CachedSequence, keep: int) -> bool:
+        """Return to the state behind `keep` tokens, which is one of the last; False if it fails."""
+        return self._context.remove(sequence.id, sequence.position_at(keep))
 
     def _cut_memory(
         self, target: CachedSequence, keep: int, like: CachedSequence | None = None

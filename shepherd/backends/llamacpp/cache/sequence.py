@@ -112,7 +112,8 @@ class CachedSequence(Struct, eq=False):
     The tokens change only through `append`, `cut`, `close` and `begin`. `marks` are the
     lengths of its last prompt that are worth a checkpoint. `restored` counts tokens that came from
     host memory or disk for the current request. `last_used` counts uses of the whole pool, `used`
-    is in seconds since the epoch. `bytes` is the size of the state after the last request.
+    is in seconds since the epoch. `bytes` is the size of the state after the last request. A state
+    can forget the last `forgettable` tokens.
     """
 
     id: int
@@ -124,6 +125,7 @@ class CachedSequence(Struct, eq=False):
     last_used: int = 0
     used: float = 0.0
     bytes: int = 0
+    forgettable: int = 0
     _packed: "array[int]" = field(default_factory=lambda: packed(()))
     _surplus: int = 0
 
@@ -152,6 +154,7 @@ class CachedSequence(Struct, eq=False):
 
     def cut(self, keep: int) -> None:
         """Keep the first `keep` tokens and their checkpoints."""
+        self.forgettable = 0
         self._surplus = keep - self.position_at(keep)
         del self.tokens[keep:], self._packed[keep:]
         self.checkpoints.cut(keep)
@@ -165,6 +168,7 @@ class CachedSequence(Struct, eq=False):
 
     def begin(self, tokens: Sequence[int], checkpoints: Checkpoints) -> None:
         """Replace all tokens."""
+        self.forgettable = 0
         self.tokens = list(tokens)
         self._packed = packed(tokens)
         self._surplus = surplus(self.tokens)

@@ -57,6 +57,7 @@ class SequencePool:
         self._controls = controls
         self._max_sequences = context.sequences
         self._size = context.size
+        self._rollback = context.rollback
         self._has_own_cells = context.has_streams
         """Whether each sequence has cells of its own, which the others do not slow down."""
         self.sequences = [CachedSequence(i) for i in range(self._max_sequences)]
@@ -75,6 +76,11 @@ class SequencePool:
     def rolls_back(self) -> bool:
         """Whether memory can drop the end of a sequence without a checkpoint."""
         return self.mirror.rolls_back
+
+    @property
+    def can_draft(self) -> bool:
+        """Whether memory can drop rejected tokens of a draft."""
+        return self.rolls_back or self._rollback > 0
 
     def has_free(self) -> bool:
         """Whether a sequence is free or can be opened."""

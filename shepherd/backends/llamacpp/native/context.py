@@ -37,6 +37,9 @@ class NativeContext:
         self.batch_size: int = self._lib.llama_n_batch(self._handle)
         self.ubatch_size: int = self._lib.llama_n_ubatch(self._handle)
         self.sequences: int = self._lib.llama_n_seq_max(self._handle)
+        self.rollback: int = self._lib.llama_n_rs_seq(self._handle)
+        """How many of the tokens that were decoded last the state of a sequence can forget."""
+        self._rolled_back: set[int] = set()  # sequences whose state is that of an earlier token
         self.decoded_tokens = self.decoded_batches = 0
         self.returns_early = devices.has_gpu()
         """Whether `decode` only queues a batch, as on a GPU; `synchronize` waits for it."""
@@ -70,6 +73,13 @@ class NativeContext:
         caller must check the positions in memory. Raises WorkerLostError if the result is
         worthless, because an RPC worker was lost.
         """
+        code = self._decode_spans(spans, interruptible=interruptible)
+        if code == DECODED and self._rolled_back:
+            self._rolled_back.difference_update(span.sequence for span in spans)
+        return code
+
+    def _decode_spans(self, spans: Sequence[Span], *, interruptible: bool) -> int:
+        """As `decode`."""
         if self.rows == 1:
             count = self._batch.fill(spans)
             if self.interrupt is None or not interruptible:
@@ -144,6 +154,10 @@ class NativeContext:
     def remove(self, sequence: int, start: int) -> bool:
         """Drop the sequence from `start` on; False if this kind of memory can't."""
         removed: bool = self._lib.llama_memory_seq_rm(self._memory, sequence, start, -1)
+        if start == 0:
+            self._rolled_back.discard(sequence)
+        elif removed and self.rollback:
+            self._rolled_back.add(sequence)
         return removed
 
     def close_gap(self, sequence: int, start: int, end: int) -> None:
@@ -163,7 +177,9 @@ class NativeContext:
         If each sequence has its own cells, all tokens are copied, or none if there is no memory. A
         saved state lacks what a sliding window has left behind, so all cells are copied instead.
         """
-        if self.has_streams and not self._has_window:
+        # llama.cpp aborts if sequences share a state that one of them has rolled back
+        is_apart = self.has_streams and not self._has_window
+        if is_apart or source in self._rolled_back:
             self.restore(target, self.save(source, partial=False), partial=False)
             return
         length = -1 if self.has_streams else length  # llama.cpp copies whole streams only
@@ -201,6 +217,7 @@ class NativeContext:
         read_bytes: int = self._lib.llama_state_seq_set_data_ext(
             self._handle, buffer, len(state), sequence, flags
         )
+        self._rolled_back.discard(sequence)
         return read_bytes > 0
 
     def warm_up(self) -> None:
@@ -216,6 +233,7 @@ class NativeContext:
 
     def clear(self) -> None:
         """Drop all sequences."""
+        self._rolled_back.clear()
         self._lib.llama_memory_clear(self._memory, True)
 
     def logits(self, index: int, size: int) -> list[float]:

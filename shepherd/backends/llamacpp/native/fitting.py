@@ -60,14 +60,20 @@ class Demand(Struct, frozen=True):
         """The number of layers for a GPU; the output counts as one."""
         return len(self.sizes.layers) + 1
 
+    @property
+    def rollback(self) -> int:
+        """How many tokens the states of sequences can forget; 0 if nothing is drafted."""
+        return 0 if self.settings.speculation == "off" else self.sizes.rollback(self.sequences)
+
     def memory(self, layers: int, context: int) -> Memory:
         """The memory with so many layers on GPUs; a GPU gets the last ones first."""
         sizes = self.sizes
         # The output behind the layers is the first thing that goes onto a GPU.
         first = self.all_layers - layers if layers else len(sizes.layers)
         # A layer's weights, its cells of the KV cache, and its recurrent states.
+        states = self.sequences * (1 + self.rollback)
         each = [
-            weights + cell * context * self.streams + state * self.sequences
+            weights + cell * context * self.streams + state * states
             for weights, cell, state in zip(sizes.layers, sizes.cells, sizes.states, strict=True)
         ]
         settings = self.settings.model_copy(update={"context_size": context})

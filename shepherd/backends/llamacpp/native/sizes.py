@@ -27,13 +27,24 @@ that the estimate agrees with llama.cpp's own reservations (`tests/backends/llam
 says how closely)."""
 
 
+MAX_ROLLBACK = 16
+_WEIGHTS_PER_ROLLBACK = 16
+"""The states that are kept for drafts may take this part of the size of the weights."""
+
+_FORGETTING = frozenset(
+    {"qwen35", "qwen35moe", "nemotron_h", "nemotron_h_moe", "lfm2", "lfm2moe", "kimi-k3"}
+)
+"""The architectures whose states llama.cpp rolls back (`llm_arch_supports_rs_rollback`)."""
+
+
 class ModelSizes(Struct, frozen=True):
     """All sizes are bytes. `layers`, `cells` and `states` have one number for each layer.
 
     `layers` are weights, `cells` the cache for a token of context, and `states` the memory for a
     sequence of a recurrent model. `embedding` always stays in the memory of the CPU. `output` are
     the weights behind the layers. If they are `tied`, the embedding is used again, and a GPU gets a
-    copy of it. The other fields are widths in numbers.
+    copy of it. A state that `forgets` keeps those behind earlier tokens, too. The other fields are
+    widths in numbers.
     """
 
     layers: tuple[int, ...]
@@ -48,6 +59,7 @@ class ModelSizes(Struct, frozen=True):
     heads: int
     window: int
     inner: int
+    forgets: bool = False
 
     @property
     def weights(self) -> int:
@@ -58,6 +70,16 @@ class ModelSizes(Struct, frozen=True):
     def keeps_state(self) -> bool:
         """Whether each sequence needs memory for a state."""
         return any(self.states)
+
+    def rollback(self, sequences: int) -> int:
+        """How many tokens the states of so many sequences can forget, for drafts.
+
+        Each of these tokens takes as much memory as all states, in which large weights leave room.
+        """
+        if not self.forgets:
+            return 0
+        states = max(1, sequences * sum(self.states))
+        return min(MAX_ROLLBACK, self.weights // _WEIGHTS_PER_ROLLBACK // states)
 
     @property
     def traits(self) -> params.ModelTraits:
@@ -115,6 +137,7 @@ def model_sizes(header: gguf.GgufHeader, settings: LlamaCppSection) -> ModelSize
         heads=max(values.each("attention.head_count", count), default=0),
         window=values.number("attention.sliding_window"),
         inner=values.inner(),
+        forgets=values.values.get("general.architecture") in _FORGETTING,
     )
 
 

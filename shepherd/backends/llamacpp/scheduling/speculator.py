@@ -45,20 +45,25 @@ class Speculator:
         self._rates = {kind: drafts.AcceptanceRate(prior) for kind, prior in drafts.PRIORS.items()}
 
     def choose_drafts(
-        self, jobs: Sequence[Job], room: int, context_size: int
+        self, jobs: Sequence[Job], room: int, context_size: int, longest: int = drafts.MAX_DRAFT
     ) -> dict[Job, drafts.Draft]:
-        """Drafts for jobs that decode one token each; all drafts have at most `room` tokens."""
+        """Drafts for jobs that decode one token each.
+
+        Each has at most `longest` tokens, and all have at most `room` tokens.
+        """
         budget = drafts.StepBudget(self._costs, len(jobs))
         chosen: dict[Job, drafts.Draft] = {}
         for job in jobs:
-            max_tokens = min(drafts.MAX_DRAFT, room, _remaining(job, context_size))
+            max_tokens = min(longest, room, _remaining(job, context_size))
             draft = self._from_conversation(job, max_tokens, budget)
             if draft is not None:
                 chosen[job] = draft
                 room -= len(draft.tokens)
         if self._model is not None and room > 0:
             without_draft = [job for job in jobs if job not in chosen]
-            chosen |= self._from_model(self._model, without_draft, room, context_size, budget)
+            chosen |= self._from_model(
+                self._model, without_draft, room, context_size, longest, budget
+            )
         return chosen
 
     def note_batch(self, tokens: int, seconds: float, prompt_speed: float) -> None:
@@ -130,13 +135,14 @@ class Speculator:
         jobs: list[Job],
         room: int,
         context_size: int,
+        longest: int,
         budget: drafts.StepBudget,
     ) -> dict[Job, drafts.Draft]:
         """Drafts of the small model for these jobs, all decoded together."""
         requests: dict[Job, draft_model.DraftRequest] = {}
         for job in jobs:
             rate = self._drafting(job).rates[drafts.DraftKind.MODEL]
-            max_tokens = min(drafts.MAX_DRAFT, room, _remaining(job, context_size))
+            max_tokens = min(longest, room, _remaining(job, context_size))
             length = self._length(budget, rate, max_tokens, model.seconds_per_token)
             # Placeholders of images are no tokens, so that the draft model can't read them.
             if length > 0 and job.sequence is not None and not job.images:
