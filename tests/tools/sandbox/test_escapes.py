@@ -7,11 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from shepherd.tools.layer.commit import commit
+from shepherd.tools.layer.effect import read_effect
+from shepherd.tools.layer.layer import Layer
 from shepherd.tools.sandbox.boxes.box import Box
+from shepherd.tools.sandbox.profile import Profile
 from tests.tools.sandbox.attempts import PRELUDE, attempts
 from tests.tools.sandbox.boxes import BOXES, run_in
 from tests.tools.sandbox.world import World
+from tests.undo.project import view
 
 _EACH = """n=0
 for line; do
@@ -38,15 +44,39 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.mark.parametrize("kind", _ATTEMPTS)
 def test_nothing_gets_out(box: Box, world: World, kind: str) -> None:
+    out = _attempt_all(box, world, world.profile, kind)
+
+    assert not world.damage(out), out
+
+
+@pytest.mark.parametrize("kind", _ATTEMPTS)
+def test_nothing_gets_out_of_a_layer_or_with_its_commit(
+    box: Box, world: World, kind: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    if not box.takes_layers:
+        pytest.skip("it has no layers")
+    layer = Layer(tmp_path_factory.mktemp("layers"), world.root)
+    before = view(world.root)
+
+    out = _attempt_all(box, world, replace(world.profile, layer=layer.base), kind)
+
+    assert view(world.root) == before
+    assert not world.damage(out), out
+    protected = [str(path.relative_to(world.root)) for path in world.profile.protected]
+    commit(layer, [c for c in read_effect(layer).changes if c.path not in protected])
+    layer.drop()
+    assert not world.damage(out), out
+
+
+def _attempt_all(box: Box, world: World, profile: Profile, kind: str) -> str:
+    """Make all attempts of a kind; returns what they print."""
     lines = _ATTEMPTS[kind]
     runner = [os.path.realpath(sys.executable), "-I", "-S", "-c", PRELUDE]
     if kind != "programs":
         runner = ["bash", "-c", _EACH, "bash"]
-
-    ended = run_in(box, world.profile, [*runner, *lines], world.environment())
-
+    ended = run_in(box, profile, [*runner, *lines], world.environment())
     assert f"## {len(lines) - 1}" in ended.out, ended
-    assert not world.damage(ended.out + ended.err), ended.out
+    return ended.out + ended.err
 
 
 def test_there_are_enough_attempts() -> None:
