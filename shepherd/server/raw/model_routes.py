@@ -22,6 +22,8 @@ TOKENIZE_PATH = "/tokenize"
 DETOKENIZE_PATH = "/detokenize"
 PROPS_PATH = "/props"
 SLOTS_PATH = "/slots"
+_MAX_CHARACTERS = 1_000_000
+"""Those of a text for its tokens; one thread reads the texts of all requests."""
 
 
 class TokenizeBody(RequestModel):
@@ -130,6 +132,9 @@ def _parts(content: object) -> list[str | int]:
         if isinstance(item, bool) or not isinstance(item, str | int):
             raise invalid("content", "must be a text, or a list of texts and tokens")
         parts.append(item)
+    if sum(len(part) for part in parts if isinstance(part, str)) > _MAX_CHARACTERS:
+        reason = f"must be at most {_MAX_CHARACTERS:,} characters; send it in parts"
+        raise invalid("content", reason)
     return parts
 
 

@@ -179,6 +179,7 @@ WRONG: list[tuple[str, dict[str, Any], str | None]] = [
     ("/completion", {"prompt": [-1]}, "prompt"),
     ("/tokenize", {"content": {"a": 1}}, "content"),
     ("/tokenize", {"content": [10**9]}, "content"),
+    ("/tokenize", {"content": ["a" * 999_999, 1, "bb"]}, "content"),
     ("/detokenize", {"tokens": [10**9]}, "tokens"),
     ("/detokenize", {"tokens": "a"}, "tokens"),
     ("/apply-template", {"messages": "a"}, "messages"),
