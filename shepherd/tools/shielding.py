@@ -12,6 +12,7 @@ from shepherd.tools.access import Access, AccessKind, Claim
 from shepherd.tools.layer.change import Change, Deed
 from shepherd.tools.permissions.files import FileRules
 from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.permissions.repository import makes_repository
 from shepherd.tools.permissions.rules import Rule
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.repository import git_directories, programs_of
@@ -123,7 +124,7 @@ class Shielding:
                 is_of_program = not programs.isdisjoint((path, *path.parents))
                 may_run = is_of_program or (path in git and change.deed is not Deed.MODE)
             elif path.name in open_names or not files.concerns(path.name):
-                continue
+                may_run = makes_repository(path, (upper / change.path).parent)
             else:
                 may_run = files.hides(str(path)) or files.protects(str(path))
             if may_run:

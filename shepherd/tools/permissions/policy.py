@@ -12,7 +12,7 @@ from shepherd.config.section import ApproveMode
 from shepherd.tools.access import OPENS_SANDBOX, Access, AccessKind, Claim
 from shepherd.tools.paths import escape_glob
 from shepherd.tools.permissions import content, defaults, match, tree
-from shepherd.tools.permissions.repository import Doubt, RepositoryGuard
+from shepherd.tools.permissions.repository import Doubt, RepositoryGuard, makes_repository
 from shepherd.tools.permissions.rules import Decision, Lifetime, PermissionStore, Rule
 from shepherd.tools.text import one_line
 from shepherd.tools.tool import TRAITS, Traits
@@ -248,19 +248,27 @@ class PermissionPolicy:
         return rule is not None and rule in (*self._own.rules, *self._project.rules)
 
     def _decided(self, tool: str, access: Access, own: match.RuleLayer) -> Verdict:
-        """The verdict of rules and mode; a readable file is also checked for a private key."""
+        """The verdict of rules and mode, stricter for private keys and new repositories."""
         verdict = self._with_mode(access, self._ruled(tool, access, own))
         verdict = self._in_plan(tool, access, verdict)
-        is_allowed_read = access.kind is AccessKind.READ and verdict.decision is Decision.ALLOW
         if (
-            not is_allowed_read
+            verdict.decision is not Decision.ALLOW
             or self.mode is ApproveMode.ALL
             or _names_target(own.last(tool, access))  # the user knows what this file is
-            or not content.is_key_file(Path(access.target))
         ):
             return verdict
         decision = Decision.DENY if self.mode is ApproveMode.NONE else Decision.ASK
-        return Verdict(decision, note=f"a private key: {one_line(access.target)}")
+        if access.kind is AccessKind.READ and content.is_key_file(Path(access.target)):
+            return Verdict(decision, note=f"a private key: {one_line(access.target)}")
+        if access.kind is AccessKind.WRITE and self._makes_repository(access):
+            return Verdict(decision, note="git would take its directory for a repository")
+        return verdict
+
+    def _makes_repository(self, access: Access) -> bool:
+        """Whether a file makes a repository of one of the directories that it is in."""
+        path = Path(access.target)
+        below = (p for p in (path, *path.parents) if self.cwd in p.parents)
+        return any(map(makes_repository, below))
 
     def _ruled(self, tool: str, access: Access, own: match.RuleLayer) -> Verdict:
         """The verdict of the rules, in every mode."""

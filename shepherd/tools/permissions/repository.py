@@ -4,7 +4,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -82,9 +82,32 @@ def find_repository(place: Path) -> Path | None:
         entry = directory / ".git"
         if os.path.lexists(entry):
             return entry
-        if all(os.path.lexists(directory / name) for name in ("HEAD", "objects", "refs")):
+        if _is_repository(directory):
             return directory
     return None
+
+
+_PARTS = ("HEAD", "objects", "refs", "commondir")
+
+
+def makes_repository(path: Path, layer: Path | None = None) -> bool:
+    """Whether git takes a directory for a repository once it holds `path`, and not without it.
+
+    git looks at each directory above its own, and obeys what it takes for its settings, whatever
+    the directory's name. Further parts may stand in `layer`, which stands for that directory.
+    """
+    if path.name not in _PARTS or _is_repository(path.parent):
+        return False
+    made = {name for name in _PARTS if layer and os.path.lexists(layer / name)}
+    return _is_repository(path.parent, made | {path.name})
+
+
+def _is_repository(directory: Path, made: Container[str] = ()) -> bool:
+    """Whether a directory has the parts of a repository, with those that are `made` there."""
+    head, objects, refs, common = (
+        name in made or os.path.lexists(directory / name) for name in _PARTS
+    )
+    return head and (common or (objects and refs))
 
 
 def fingerprint(entry: Path) -> str:

@@ -97,3 +97,33 @@ async def test_a_command_that_makes_them_is_asked_about_each(
             # secrets are denied without a question
             denied = shop.runner.policy.denies(WRITE_FILE, Access(AccessKind.WRITE, str(path)))
             assert denied or any(target in (path, *path.parents) for target in targets), path
+
+
+@pytest.mark.parametrize("box", LAYERED, ids=lambda box: box.name)
+@pytest.mark.parametrize("place", [".", "src"])
+async def test_no_directory_becomes_a_repository_unasked(
+    tmp_path: Path, box: Box, place: str
+) -> None:
+    need(box)
+    layers = (tmp_path / "layers",)
+    sandbox = Sandbox(SandboxMode.REQUIRED, layers=layers, find=lambda: Finding(box, ()))
+    shop = open_workshop(tmp_path, mode=ApproveMode.AUTO, sandbox=sandbox)
+    (shop.root / "src").mkdir()
+    directory = shop.root / place
+
+    for name in ("refs/heads/main", "HEAD", "objects/info"):  # the last one is asked about
+        await shop.call("write_file", path=f"{place}/{name}", content="ref: refs/heads/main\n")
+    assert (shop.request_count, (directory / "objects").exists()) == (1, False)
+    lines = (
+        "mkdir -p objects refs; echo x > config",
+        "rm -rf HEAD refs; mkdir objects; echo x > config",
+        "mkdir refs; ln -s refs/heads/main HEAD",
+        "rm -rf objects refs; git init -q --bare --initial-branch main .",
+        "echo .. > commondir; echo ref: refs/heads/main > HEAD",
+    )
+    for line in lines:
+        (shop.root / "run.sh").write_text(f"cd {place}\n{line}\n")
+        await shop.call("execute_command", command="sh run.sh")
+        names = {path.name for path in directory.iterdir()}
+        assert not names.issuperset(("HEAD", "objects", "refs")), line
+        assert not names.issuperset(("HEAD", "commondir")), line
