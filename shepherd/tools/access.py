@@ -63,10 +63,12 @@ class EffectAccess(Access, frozen=True):
     """One change that a command has made in its layer; `target` is `write PATH` or `delete PATH`.
 
     `files` is the number of all its changes. `untracked` means that git does not have the file.
+    A deletion that `loses` nothing is of what this session has made, or what it has moved.
     """
 
     files: int = 0
     untracked: bool = False
+    loses: bool = True
 
 
 EXECUTE_COMMAND = "execute_command"

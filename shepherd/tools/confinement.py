@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -14,10 +14,12 @@ from shepherd.tools.access import EXECUTE_COMMAND, Access, AccessKind, Claim
 from shepherd.tools.layer.change import Change
 from shepherd.tools.layer.commit import recover
 from shepherd.tools.layer.layer import Layer, find_place
+from shepherd.tools.layer.own import OwnFiles
 from shepherd.tools.permissions.policy import PermissionPolicy, Verdict
 from shepherd.tools.permissions.rules import Decision
 from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.refusal import Refusal, Refused
+from shepherd.tools.sandbox.repository import git_directories
 from shepherd.tools.sandbox.sandbox import Confinement, Sandbox
 from shepherd.tools.shell.git import changes_repository, is_git_line
 from shepherd.tools.shielding import NO_RIGHTS, Rights, Shielding
@@ -119,7 +121,8 @@ class Plan(Struct, frozen=True):
             return Opening(AccessKind.SHELL, plan, refusal.text, WITHOUT_A_LAYER)
         plan = replace(self, is_contained=False, asks_effect=False)  # now the line is asked about
         if refusal.kind is Refused.NETWORK and not self.rights.network:
-            plan = replace(plan, rights=replace(self.rights, network=True))
+            rights = replace(self.rights, network=True, environments=True)
+            plan = replace(plan, rights=rights)
             return Opening(AccessKind.SHELL_NETWORK, plan, refusal.text, "with network")
         rights = replace(self.rights, outside=True)
         plan = replace(plan, rights=rights, policy=outside_policy)
@@ -152,6 +155,7 @@ class Confiner:
         self._policy = policy
         self._sandbox = sandbox
         self._shielding = Shielding(policy, sandbox, spill_dir)
+        self.own = OwnFiles()
         self._layers: Path | None = None  # the directory of layers
         self._has_tried_layers = False
 
@@ -181,17 +185,17 @@ class Confiner:
         accesses = command.accesses
         verdict = await asyncio.to_thread(self._policy.decide, command.tool, accesses)
         plan = Plan(verdict, self._policy)
+        box = (await self._sandbox.find()).box
+        layers = None if box is None else await self._layer_place(box, command)
         held_verdict = None
         if verdict.decision is not Decision.ALLOW:
             # options that no rule covers may still do no harm inside of a box
-            held_verdict = await self._held_verdict(command)
+            held_verdict = await self._held_verdict(command, layers)
         if verdict.decision is Decision.DENY and held_verdict is None:
             return plan
-        box = (await self._sandbox.find()).box
         if box is None:
             await self._without_box(command.on_event)
             return plan
-        layers = await self._layer_place(box, command)
         is_direct = bool(self._sandbox.layers) and layers is None
         rights = self._rights_by_rule(command)
         plan = replace(plan, rights=rights, box=box, layers=layers, is_direct=is_direct)
@@ -224,7 +228,7 @@ class Confiner:
                 profile = replace(profile, read_only=False, writable=())
         return Confinement(plan.box, profile, hidden, layer)
 
-    def held_back(self, plan: Plan, layer: Layer, changes: Iterable[Change]) -> list[str]:
+    def held_back(self, plan: Plan, layer: Layer, changes: Sequence[Change]) -> list[str]:
         """The paths of an effect that need an approval of their own, such as new start-up files."""
         return self._shielding.held_back(plan.rights, layer.upper, changes)
 
@@ -294,11 +298,10 @@ class Confiner:
             return False  # without a program that is certain, nothing would have to be allowed
         return self._policy.decide(command.tool, opening).decision is Decision.ALLOW
 
-    async def _held_verdict(self, command: Command) -> Verdict | None:
+    async def _held_verdict(self, command: Command, layers: Path | None) -> Verdict | None:
         """The verdict that allows the call if a box holds what its options may do, else None."""
         is_here = command.place.is_relative_to(self._policy.cwd)
-        # a box keeps git from writing into the repository, so the user has to decide
-        if not is_here or changes_repository(command.accesses):
+        if not is_here or self._changes_outer_repository(command, layers):
             return None
         accesses = command.held_accesses()
         verdict = await asyncio.to_thread(self._policy.decide, command.tool, accesses)
@@ -317,7 +320,18 @@ class Confiner:
         if plan.rights.outside or not (is_auto or plan.layers):
             return False
         is_here = command.place.is_relative_to(self._policy.cwd)
-        return is_here and not changes_repository(command.accesses)
+        return is_here and not self._changes_outer_repository(command, plan.layers)
+
+    def _changes_outer_repository(self, command: Command, layers: Path | None) -> bool:
+        """Whether it is a line of git commands that may change a repository below no layer.
+
+        Then a box keeps git from writing there, so the user has to decide.
+        """
+        root = self._policy.cwd
+        is_below = layers is not None and all(
+            git.is_relative_to(root) and not git.is_symlink() for git in git_directories(root)
+        )
+        return not is_below and changes_repository(command.accesses)
 
     async def _contained(self, plan: Plan, command: Command) -> Plan:
         """The plan by the rules for a box; the same plan if the box can't hide every secret."""

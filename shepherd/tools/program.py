@@ -65,10 +65,14 @@ _QUIET = {
     "GIT_EDITOR": ":",
     "GIT_SEQUENCE_EDITOR": ":",
     "GIT_TERMINAL_PROMPT": "0",
+    "GIT_OPTIONAL_LOCKS": "0",
     "TERM": "dumb",
     "NO_COLOR": "1",
 }
-"""For the editor `:`, git changes nothing and does not start a program."""
+"""For the editor `:`, git changes nothing and does not start a program.
+
+Without its optional locks, another git of the user never waits for one of Shepherd's.
+"""
 
 _GIT_SETTINGS = {
     "safe.bareRepository": "explicit",
@@ -113,19 +117,25 @@ def _git_settings(count: str) -> dict[str, str]:
 
 
 def run_git(
-    cwd: Path, arguments: Sequence[str], stdin: bytes = b"", seconds: float = GIT_SECONDS
+    cwd: Path,
+    arguments: Sequence[str],
+    stdin: bytes = b"",
+    seconds: float = GIT_SECONDS,
+    index: Path | None = None,
 ) -> subprocess.CompletedProcess[bytes] | None:
-    """The end of git with its output; None if it is missing, or takes longer than this."""
+    """The end of git with its output; None if it is missing, or takes longer than this.
+
+    It may read another `index` than that of the repository.
+    """
     git = own_program("git")
     if git is None:
         return None
     try:
         return subprocess.run(
-            # without its optional locks, another git of the user never waits for this one
-            [git, "--no-optional-locks", *arguments],
+            [git, *arguments],
             input=stdin,
             cwd=cwd,
-            env=safe_environment(),
+            env={**safe_environment(), **({"GIT_INDEX_FILE": str(index)} if index else {})},
             capture_output=True,
             timeout=seconds,
             check=False,
@@ -134,11 +144,15 @@ def run_git(
         return None
 
 
-def git_paths(cwd: Path, arguments: Sequence[str], paths: Sequence[str] = ()) -> list[str]:
+def git_paths(
+    cwd: Path, arguments: Sequence[str], paths: Sequence[str] = (), index: Path | None = None
+) -> list[str]:
     """The paths that git prints, each ended by NUL; `paths` are its input.
 
-    There are no paths if git is missing, fails, or takes longer than GIT_SECONDS.
+    It may read another `index`. There are no paths if git is missing, fails, or takes longer than
+    GIT_SECONDS.
     """
-    process = run_git(cwd, arguments, "\0".join(paths).encode("utf-8", "surrogateescape"))
+    names = "\0".join(paths).encode("utf-8", "surrogateescape")
+    process = run_git(cwd, arguments, names, index=index)
     output = process.stdout.decode("utf-8", "surrogateescape") if process else ""
     return [path for path in output.split("\0") if path]

@@ -17,6 +17,7 @@ from shepherd.tools.confinement import Confiner, Plan, refusal_note
 from shepherd.tools.consent import CallStep, Consent, PreparedCall, UndoStep, parse_arguments
 from shepherd.tools.deferred import unknown_tool
 from shepherd.tools.layer.effect import read_effect
+from shepherd.tools.layer.git import is_of_git
 from shepherd.tools.layer.patch import patch
 from shepherd.tools.layer.shared import SharedLayer
 from shepherd.tools.paths import REAL_FILES
@@ -172,7 +173,8 @@ class ToolRunner:
             return b""
         async with layer.mounted:
             effect = await asyncio.to_thread(read_effect, layer)
-            return await asyncio.to_thread(patch, effect, layer)
+            changes = [change for change in effect.changes if not is_of_git(change.path)]
+            return await asyncio.to_thread(patch, changes, layer)
 
     async def _run_approved(
         self, call: messages.ToolCall, context: ToolContext, consent: Consent

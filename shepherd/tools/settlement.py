@@ -9,23 +9,26 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shepherd.errors import ToolError
-from shepherd.tools.access import Access, AccessKind, EffectAccess
+from shepherd.tools.access import Access, AccessKind, Claim, EffectAccess
 from shepherd.tools.confinement import Confiner, Plan
 from shepherd.tools.consent import CallStep, Consent, Described, PreparedCall
-from shepherd.tools.layer import describe
+from shepherd.tools.layer import describe, git
 from shepherd.tools.layer.change import Change, Deed, Sort
 from shepherd.tools.layer.commit import commit
 from shepherd.tools.layer.effect import Effect, read_effect
 from shepherd.tools.layer.layer import Layer
 from shepherd.tools.layer.merge import keep_bases, reconcile
+from shepherd.tools.layer.own import OwnFiles
 from shepherd.tools.layer.parts import Parts, with_directories
 from shepherd.tools.paths import reason
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.program import git_paths
+from shepherd.tools.shielding import is_below
 from shepherd.tools.text import one_line, pluralize, valid_text
 from shepherd.tools.tool import ToolResult
 
 _MAX_NAMED = 5
+_MAX_HELD = 20
 _MAX_DROPPED = 20
 _MAX_LISTED = 200
 _MAX_DIFF = 256 << 10
@@ -50,22 +53,24 @@ class Settlement(Struct, frozen=True):
         if self.plan.drops_effect:
             return [] if effect.is_empty else ["[plan mode: its changes were not kept]"]
         notes = [f"[{one_line(path)}: {why}]" for path, why in effect.left_out]
-        held = await asyncio.to_thread(self.confiner.held_back, self.plan, layer, effect.changes)
-        usual = [change for change in effect.changes if not _is_below(change.path, held)]
+        changed = await asyncio.to_thread(git.lasting, effect.changes, layer)
+        held = await asyncio.to_thread(self.confiner.held_back, self.plan, layer, changed)
+        usual = [change for change in changed if not is_below(change.path, held)]
         kept, dropped = await self._approved(layer, usual)
         if dropped:
             more = f"; {len(dropped) - _MAX_DROPPED} more" if len(dropped) > _MAX_DROPPED else ""
             notes.append(f"[the user dropped: {'; '.join(dropped[:_MAX_DROPPED])}{more}]")
         if held:  # the answer may take long
-            paths = [change.path for change in effect.changes]
+            paths = [change.path for change in changed]
             await asyncio.to_thread(keep_bases, layer.base, layer.root, paths)
-        refused = [path for path in held if not await self._is_approved(layer.root / path)]
+        await self._approve_loss(layer, [c for c in usual if c.path in kept])
+        refused = [path for path in held if not await self._is_approved(layer, changed, path)]
         if refused:
             notes.append(f"[not kept, as they need approval: {listed(refused)}]")
         held = [path for path in held if path not in refused]
-        kept |= {c.path for c in effect.changes if _is_below(c.path, held)}
-        kept = with_directories(effect.changes, kept)
-        changes = [change for change in effect.changes if change.path in kept]
+        kept |= {change.path for change in changed if is_below(change.path, held)}
+        kept = with_directories(changed, kept)
+        changes = [change for change in changed if change.path in kept]
         changes, merged = await asyncio.to_thread(reconcile, layer, changes)
         if changes:
             notes += await self._commit_all(layer, changes)
@@ -81,7 +86,8 @@ class Settlement(Struct, frozen=True):
         Raises ToolError if that is all.
         """
         policy = self.plan.policy
-        accesses = await asyncio.to_thread(_accesses, layer.root, changes, policy)
+        pairs = await asyncio.to_thread(_accesses, layer.root, changes, policy, self.confiner.own)
+        accesses = [access for _change, access in pairs]
         parts: list[Parts] = []  # one, if there is a question
         described = partial(_described, layer, changes, parts)
         left_out, numbers = await self.consent.keep(self.prepared, self.plan, accesses, described)
@@ -90,30 +96,48 @@ class Settlement(Struct, frozen=True):
                 return await asyncio.to_thread(parts[0].choose, numbers)
             except OSError as error:
                 raise ToolError(f"the rest can't be dropped: {reason(error)}") from error
-        pairs = zip(changes, accesses, strict=True)
         return {change.path for change, access in pairs if access not in left_out}, []
 
-    async def _is_approved(self, path: Path) -> bool:
-        """Whether the rules or the user let the call write a file that programs run unasked."""
-        what = f"made {one_line(str(path))}, which may run programs or hold secrets"
-        purpose = f"{self.prepared.label}\n{what}"
+    async def _approve_loss(self, layer: Layer, changes: Sequence[Change]) -> None:
+        """Ask about what neither /undo nor git can bring back; raises ToolError if refused."""
+        is_own = partial(self.confiner.own.holds, layer.root)
+        loss = await asyncio.to_thread(git.loss, changes, layer, is_own)
+        if loss:
+            await self._authorize(layer.root / git.GIT, f"{loss}, which can't come back")
+
+    async def _is_approved(self, layer: Layer, changes: Sequence[Change], path: str) -> bool:
+        """Whether the call may change what programs run unasked, or what may hold secrets."""
+        below = [change for change in changes if is_below(change.path, [path])]
+        lines = [f"{change.deed} {describe.name(change.path)}" for change in below[:_MAX_HELD]]
+        more = [f"and {len(below) - _MAX_HELD} more"] if len(below) > _MAX_HELD else []
+        text = "\n".join(["What programs may run, or what may hold secrets:", *lines, *more])
         try:
-            await self.prepared.context.authorize(Access(AccessKind.WRITE, str(path)), purpose)
+            await self._authorize(layer.root / path, text)
         except ToolError:
             return False
         return True
 
+    async def _authorize(self, path: Path, text: str) -> None:
+        """Decide on a change that no rule about effects allows; raises ToolError if it may not be.
+
+        For the repository as a whole, no rule is offered.
+        """
+        claim = Claim.OPAQUE if path.name == git.GIT else Claim.EXACT
+        access = Access(AccessKind.WRITE, str(path), claim)
+        await self.prepared.context.authorize(access, f"{self.prepared.label}\n{text}")
+
     async def _commit_all(self, layer: Layer, changes: Sequence[Change]) -> list[str]:
         """Commit, with the states before in the store of /undo; returns a note about a failure."""
-        # an undo of parts of a repository would break it
-        made = {change.path for change in changes if change.deed is Deed.MADE}
-        kept = [change.path for change in changes if not _is_of_old_repository(change.path, made)]
+        tops = {c.path for c in changes if c.deed in (Deed.MADE, Deed.DELETED)}
+        kept = [change.path for change in changes if not _breaks_repository(change, tops)]
         accesses = [Access(AccessKind.WRITE, str(layer.root / path)) for path in kept]
         written = replace(self.prepared, accesses=tuple(accesses))
         if self.undo is not None and kept:
             await self.undo.before(written)
         try:
+            own = await asyncio.to_thread(self.confiner.own.expected, layer, changes)
             await asyncio.to_thread(commit, layer, changes)
+            await asyncio.to_thread(self.confiner.own.note, own)
         except OSError as error:
             return [f"[no change was kept: {reason(error)}]"]
         finally:
@@ -123,22 +147,30 @@ class Settlement(Struct, frozen=True):
 
 
 def _accesses(
-    root: Path, changes: Sequence[Change], policy: PermissionPolicy
-) -> list[EffectAccess]:
-    """The changes as the rules see them."""
+    root: Path, changes: Sequence[Change], policy: PermissionPolicy, own: OwnFiles
+) -> list[tuple[Change, EffectAccess]]:
+    """The changes as the rules see them; one that moves a file away is also a deletion."""
     # git is only started if a rule needs to know its files
     patterns = (rule.pattern for rule in policy.rules() if rule.tool == "effect")
     needs_git = any("untracked" in pattern for pattern in patterns)
-    tracked = frozenset(git_paths(root, ["ls-files", "-z"])) if needs_git else None
+    names = git_paths(root, ["ls-files", "-z"]) if needs_git else [c.path for c in changes]
+    tracked = frozenset(names)
     files = sum(change.sort is not Sort.DIRECTORY for change in changes)
-    accesses: list[EffectAccess] = []
+    moved = {change.moved_from for change in changes}
+    pairs: list[tuple[Change, EffectAccess]] = []
     for change in changes:
-        deed = "delete" if change.deed is Deed.DELETED else "write"
-        untracked = tracked is not None and change.path not in tracked
-        target = f"{deed} {root / change.path}"
-        access = EffectAccess(AccessKind.EFFECT, target, files=files, untracked=untracked)
-        accesses.append(access)
-    return accesses
+        deeds = {"write": True}
+        if change.deed is Deed.DELETED and not git.is_of_git(change.path):
+            is_moved = change.path in moved
+            loses = not is_moved and not own.holds(root, change)
+            deeds = {"delete": loses, **({"write": True} if is_moved else {})}
+        for deed, loses in deeds.items():
+            target, untracked = f"{deed} {root / change.path}", change.path not in tracked
+            access = EffectAccess(
+                AccessKind.EFFECT, target, files=files, untracked=untracked, loses=loses
+            )
+            pairs.append((change, access))
+    return pairs
 
 
 def _described(layer: Layer, changes: Sequence[Change], parts: list[Parts]) -> Described:
@@ -146,20 +178,21 @@ def _described(layer: Layer, changes: Sequence[Change], parts: list[Parts]) -> D
     # the answer may take long, and what changes meanwhile can be merged
     keep_bases(layer.base, layer.root, [change.path for change in changes])
     effect = Effect(tuple(changes))
-    lines = [f"{describe.summary(effect)}:", *describe.listing(effect, _MAX_LISTED)]
+    summary = describe.summary(effect)
+    lines = [*([f"{summary}:"] if summary else []), *describe.listing(effect, layer, _MAX_LISTED)]
     parts.append(Parts(layer, changes, _MAX_DIFF))
     diff = describe.diff(effect, layer, _MAX_DIFF)
     return Described("\n".join(lines), diff, parts[0].offered)
 
 
-def _is_below(path: str, tops: Sequence[str]) -> bool:
-    return any(path == top or path.startswith(f"{top}/") for top in tops)
+def _breaks_repository(change: Change, tops: Container[str]) -> bool:
+    """Whether an undo of the change would break a repository, of which it is a part.
 
-
-def _is_of_old_repository(path: str, made: Container[str]) -> bool:
-    """Whether a path belongs to git in a repository that was there before."""
-    parts = path.split("/")
-    return ".git" in parts and "/".join(parts[: parts.index(".git") + 1]) not in made
+    Repositories that are made or deleted as a whole are in `tops`. More objects break none.
+    """
+    top, is_part, name = f"/{change.path}".partition("/.git/")
+    is_object = change.deed is Deed.DELETED and name.startswith("objects/")
+    return bool(is_part) and f"{top}/.git".lstrip("/") not in tops and not is_object
 
 
 def listed(paths: Sequence[str]) -> str:

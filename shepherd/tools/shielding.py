@@ -10,12 +10,13 @@ from msgspec import Struct
 
 from shepherd.tools.access import Access, AccessKind, Claim
 from shepherd.tools.layer.change import Change, Deed
+from shepherd.tools.layer.git import GIT
 from shepherd.tools.permissions.files import FileRules
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.repository import makes_repository
 from shepherd.tools.permissions.rules import Rule
 from shepherd.tools.sandbox.profile import Profile
-from shepherd.tools.sandbox.repository import git_directories, programs_of
+from shepherd.tools.sandbox.repository import git_directories, linked_programs, programs_of
 from shepherd.tools.sandbox.sandbox import Sandbox
 from shepherd.tools.sandbox.view.tree import TreeScanner
 
@@ -97,38 +98,41 @@ class Shielding:
         protected |= {root / name for name in files.startup_names}  # most do not exist yet
         if rights.environments:
             protected = {path for path in protected if path.name not in _ENVIRONMENTS}
-        git = git_directories(root) if rights.git else ()
-        return hidden, protected.difference(git), shielded.complete
+        git = git_directories(root)
+        protected |= set(linked_programs(git))
+        return hidden, protected.difference(git if rights.git else ()), shielded.complete
 
     def _all_shielded(self, rights: Rights) -> set[Path]:
         """The hidden and protected paths in the working directory."""
         hidden, protected, _is_complete = self._shielded(rights)
         return {path for path in hidden | protected if path.is_relative_to(self._policy.cwd)}
 
-    def held_back(self, rights: Rights, upper: Path, changes: Iterable[Change]) -> list[str]:
-        """The changed paths that a call with these rights may not make without a question.
+    def held_back(self, rights: Rights, upper: Path, changes: Sequence[Change]) -> list[str]:
+        """The outermost paths of changes that a call may not make without a question of its own.
 
-        What it has made stands in the directory `upper`.
+        What it has changed stands in the directory `upper`.
         """
         files, _scanner = self._current_rules()
         root = self._policy.cwd
-        git = git_directories(root) if rights.git else ()
-        programs = _new_programs(git, root, upper)
-        open_names = _ENVIRONMENTS if rights.environments else ()
+        has_git = (root / GIT).is_dir() and not (root / GIT).is_symlink()
+        in_git = has_git and any(change.path.startswith(f"{GIT}/") for change in changes)
+        programs = _changed_programs(root, upper, changes) if in_git else set[str]()
         held: list[str] = []
         for change in changes:
-            path = root / change.path
-            if held and path.is_relative_to(root / held[-1]):
+            if held and is_below(change.path, held[-1:]):
                 continue  # a directory comes before what is in it
-            if any(path.is_relative_to(directory) for directory in git):
-                is_of_program = not programs.isdisjoint((path, *path.parents))
-                may_run = is_of_program or (path in git and change.deed is not Deed.MODE)
-            elif path.name in open_names or not files.concerns(path.name):
-                may_run = makes_repository(path, (upper / change.path).parent)
+            names = change.path.split("/")
+            if has_git and names[0] == GIT:
+                tops = programs if len(names) > 1 or change.deed is Deed.MODE else {GIT}
+                top = next((top for top in tops if is_below(change.path, [top])), "")
+            elif makes_repository(root / change.path, (upper / change.path).parent):
+                top = change.path
+            elif rights.environments and not set(names).isdisjoint(_ENVIRONMENTS):
+                continue
             else:
-                may_run = files.hides(str(path)) or files.protects(str(path))
-            if may_run:
-                held.append(change.path)
+                top = _protected_part(names, root, files)
+            if top:
+                held.append(top)
         return held
 
     def _current_rules(self) -> tuple[FileRules, TreeScanner]:
@@ -140,18 +144,31 @@ class Shielding:
         return cached[1], cached[2]
 
 
-def _new_programs(git: Sequence[Path], root: Path, upper: Path) -> set[Path]:
-    """What a layer adds to git directories in `root` that could make git run programs."""
-    added: set[Path] = set()
-    for directory in git:
-        if directory.is_relative_to(root):
-            place = upper / directory.relative_to(root)
-            old = programs_of(directory)
-            for path, steps in programs_of(place, directory).items():
-                same = directory / path.relative_to(place)
-                if not steps or steps - old.get(same, frozenset()):
-                    added.add(same)
-    return added
+def is_below(path: str, tops: Iterable[str]) -> bool:
+    """Whether a relative path is one of these, or in one."""
+    return any(path == top or path.startswith(f"{top}/") for top in tops)
+
+
+def _protected_part(names: Sequence[str], root: Path, files: FileRules) -> str:
+    """The outermost part of a path that programs run unasked or that holds secrets; "" if none."""
+    for count, name in enumerate(names, 1):
+        path = str(root.joinpath(*names[:count])) if files.concerns(name) else ""
+        if path and (files.hides(path) or files.protects(path)):
+            return "/".join(names[:count])
+    return ""
+
+
+def _changed_programs(root: Path, upper: Path, changes: Sequence[Change]) -> set[str]:
+    """What a layer changes in the repository of `root` that could make git run programs."""
+    below, place = root / GIT, upper / GIT
+    old = programs_of(below)
+    deleted = {change.path for change in changes if change.deed is Deed.DELETED}
+    changed = {f"{GIT}/{path.relative_to(below)}" for path in old} & deleted
+    for path, steps in programs_of(place, below).items():
+        name = path.relative_to(place)
+        if not steps or steps - old.get(below / name, frozenset()):
+            changed.add(f"{GIT}/{name}")
+    return changed
 
 
 _READS = (AccessKind.READ, (Claim.EXACT, Claim.MENTION))

@@ -17,6 +17,7 @@ from shepherd.config.files import write_private
 from shepherd.errors import ConflictError
 from shepherd.tools.files import opening
 from shepherd.tools.layer.change import Change, Deed, Sort, marks_at
+from shepherd.tools.layer.git import locked_files
 from shepherd.tools.layer.layer import Layer, copy_of, locked, stale_layers
 from shepherd.tools.layer.merge import keep_bases
 from shepherd.tools.layer.steps import Step, carry_out, in_directory
@@ -24,7 +25,9 @@ from shepherd.tools.sandbox.inside import native
 from shepherd.tools.sandbox.view.private import remove_tree
 
 _INTENT = "intent.json"
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _ASIDE = "aside"
+_LOCK = "lock"
 _MAX_SYNCED = 16
 """The number of files that are written to the disk one by one."""
 
@@ -32,12 +35,14 @@ _MAX_SYNCED = 16
 class _Intent(Struct, frozen=True):
     """What a commit does in `root`; a directory comes before what is in it.
 
-    Files that are replaced go to `aside`, where there are also copies of new ones.
+    Files that are replaced go to `aside`, where there are also copies of new ones. No git changes
+    what has one of the `locks` meanwhile.
     """
 
     root: str
     aside: str
     steps: tuple[Step, ...]
+    locks: tuple[str, ...] = ()
 
 
 def commit(layer: Layer, changes: Sequence[Change]) -> None:
@@ -56,7 +61,8 @@ def commit(layer: Layer, changes: Sequence[Change]) -> None:
         with opening.closing_descriptor(opening.open_directory(aside)) as directory:
             copies = None if is_near else directory
             steps = [_step(layer, c, str(n), copies) for n, c in enumerate(changes)]
-            intent = _Intent(str(layer.root), str(aside), tuple(steps))
+            locks = tuple(f"{path}.lock" for path in locked_files(changes))
+            intent = _Intent(str(layer.root), str(aside), tuple(steps), locks)
             steps = in_directory(directory, steps)
             _sync(directory, steps)
             with locked(layer.base.parent):
@@ -65,7 +71,8 @@ def commit(layer: Layer, changes: Sequence[Change]) -> None:
                         keep_bases(other, layer.root, [change.path for change in changes])
                 write_private(journal, json.dumps(to_builtins(intent)))  # names may be no Unicode
                 try:
-                    carry_out(layer.root, steps)
+                    with _git_locks(intent, directory):
+                        carry_out(layer.root, steps)
                 finally:
                     journal.unlink()
     finally:
@@ -88,6 +95,7 @@ def recover(place: Path) -> list[Path]:
                 suppress(ConflictError, OSError),
                 opening.closing_descriptor(opening.open_directory(Path(intent.aside))) as aside,
             ):
+                _unlock(intent, aside)
                 carry_out(Path(intent.root), in_directory(aside, intent.steps))
                 finished.append(Path(intent.root))
             (base / _INTENT).unlink()
@@ -95,6 +103,39 @@ def recover(place: Path) -> list[Path]:
             remove_tree(copy_of(base))
         remove_tree(base)
     return finished
+
+
+@contextmanager
+def _git_locks(intent: _Intent, aside: int) -> Generator[None]:
+    """A context with git's locks; raises ConflictError if a git of the user has one of them.
+
+    All are links to one file, so that they can be told from others.
+    """
+    try:
+        if intent.locks:
+            os.close(os.open(_LOCK, _NEW_FILE, 0o600, dir_fd=aside))
+        for lock in intent.locks:
+            place = Path(intent.root, lock)
+            try:
+                with opening.closing_descriptor(opening.open_parent(place)) as parent:
+                    os.link(_LOCK, place.name, src_dir_fd=aside, dst_dir_fd=parent)
+            except PermissionError:
+                continue  # a file system without hard links
+            except OSError as error:
+                raise ConflictError([f"{lock} (git is at work)"]) from error
+        yield
+    finally:
+        _unlock(intent, aside)
+
+
+def _unlock(intent: _Intent, aside: int) -> None:
+    """Remove the locks of a commit, but none of another program."""
+    own = marks_at(_LOCK, aside)
+    for lock in intent.locks if own else ():
+        place = Path(intent.root, lock)
+        with suppress(OSError), opening.closing_descriptor(opening.open_parent(place)) as parent:
+            if marks_at(place.name, parent) == own:
+                os.unlink(place.name, dir_fd=parent)
 
 
 def _sync(aside: int, steps: Sequence[Step]) -> None:
@@ -142,8 +183,7 @@ def _copy(source: Path, name: str, directory: int, mode: int) -> None:
     if source.is_symlink():
         os.symlink(source.readlink(), name, dir_fd=directory)
         return
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(name, flags, 0o600, dir_fd=directory)
+    descriptor = os.open(name, _NEW_FILE, 0o600, dir_fd=directory)
     with source.open("rb") as old, os.fdopen(descriptor, "wb") as new:
         shutil.copyfileobj(old, new)
         new.flush()

@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from shepherd.tools.files import linediff, opening, textfile
+from shepherd.tools.layer import git
 from shepherd.tools.layer.change import Change, Deed, Sort
 from shepherd.tools.layer.effect import Effect
 from shepherd.tools.layer.layer import Layer
@@ -22,7 +23,7 @@ _MAX_NEW_NAMES = 8
 def summary(effect: Effect) -> str:
     """Such as `changed 2 files, made 1, deleted 1 link`; "" for an empty effect.
 
-    Directories count only where nothing else of their verb does.
+    Directories count only where nothing else of their verb does, and what is in git's data never.
     """
     parts: list[str] = []
     names_files = False
@@ -38,12 +39,15 @@ def summary(effect: Effect) -> str:
     return ", ".join(parts)
 
 
-def listing(effect: Effect, limit: int = 20) -> list[str]:
+def listing(effect: Effect, layer: Layer, limit: int = 20) -> list[str]:
     """A line for each change, at most `limit`; then one that counts the others.
 
-    A directory that was deleted or moved is one line, and so is a new one with many files.
+    A directory that was deleted or moved is one line, and so is a new one with many files, or a
+    repository.
     """
     lines = [line for verb, changes in _groups(effect).items() for line in _lines(verb, changes)]
+    if in_git := [change for change in effect.changes if git.is_of_git(change.path)]:
+        lines.insert(0, git.words(in_git, layer))
     more = len(lines) - limit
     return lines if more <= 0 else [*lines[:limit], f"and {more} more"]
 
@@ -71,11 +75,15 @@ def diff(effect: Effect, layer: Layer, limit: int) -> str:
 
 
 def _groups(effect: Effect) -> dict[str, list[Change]]:
-    """The changes by their verbs, without empty groups; what replaces most comes first."""
-    deleted = {c.path for c in effect.changes if c.deed is Deed.DELETED}
-    renamed = [c for c in effect.changes if c.moved_from in deleted]
+    """The changes by their verbs, without empty groups; what replaces most comes first.
+
+    Those in the repository are told in other words.
+    """
+    told = [change for change in effect.changes if not git.is_of_git(change.path)]
+    deleted = {c.path for c in told if c.deed is Deed.DELETED}
+    renamed = [c for c in told if c.moved_from in deleted]
     origins = {c.moved_from for c in renamed}
-    rest = [c for c in effect.changes if c.deed is not Deed.DELETED or c.path not in origins]
+    rest = [c for c in told if c.deed is not Deed.DELETED or c.path not in origins]
     groups = {
         "changed": [c for c in rest if c.deed is Deed.CHANGED],
         "made": [

@@ -64,6 +64,7 @@ class _Reader:
         self._upper = layer.upper
         self._root = layer.root
         self._closed = layer.closed
+        self._remade: set[Path] = set()
         self.changes: list[Change] = []
         self.left_out: list[tuple[str, str]] = []
 
@@ -76,11 +77,13 @@ class _Reader:
     def _read_directory(self, path: Path) -> None:
         """Read a directory of the layer that also exists in the root."""
         names = _names(self._upper / path)
+        # it was removed and made again; directories in it have no mark of their own
+        was_removed = attribute(self._upper / path, _OPAQUE) == b"y" or path in self._remade
         for name in names:
+            if was_removed:
+                self._remade.add(path / name)
             self._read(path / name)
-        if (
-            attribute(self._upper / path, _OPAQUE) == b"y"
-        ):  # the directory was removed and made again
+        if was_removed:
             for name in _names(self._root / path):
                 if name not in names:
                     self._add_deleted(path / name)

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from shepherd.errors import ConflictError
 from shepherd.tools.files import opening
 from shepherd.tools.layer.change import Change, Deed, Sort, attribute, marks_of, status_of
+from shepherd.tools.layer.git import INDEX, is_of_git, same_index
 from shepherd.tools.layer.layer import Layer, begun_ns
 from shepherd.tools.program import run_git
 
@@ -75,6 +76,9 @@ def reconcile(layer: Layer, changes: Sequence[Change]) -> tuple[list[Change], li
         status = None if is_below_link else status_of(layer.root / change.path)
         if _is_done(change, status):
             continue
+        if status is not None and change.path == INDEX and _is_only_refreshed(layer):
+            result.append(replace(change, before=marks_of(status)))
+            continue
         other = _other_deed(layer, change, status)
         both = _with_both(layer, change, status) if other else change
         if both is None:
@@ -98,6 +102,11 @@ def put(layer: Layer, path: str, data: bytes) -> None:
     shutil.copystat(file, new, follow_symlinks=False)
     os.utime(new)
     new.rename(file)
+
+
+def _is_only_refreshed(layer: Layer) -> bool:
+    """Whether another git has only noted in the index what it has looked at."""
+    return same_index(layer.root, _kept(layer.base, INDEX), layer.root / INDEX)
 
 
 def _is_done(change: Change, status: os.stat_result | None) -> bool:
@@ -152,7 +161,7 @@ def _with_both(layer: Layer, change: Change, status: os.stat_result | None) -> C
     if theirs is None:
         return None
     if change.size != len(theirs) or ours.read_bytes() != theirs:
-        merged = _merged(layer, ours, kept, theirs)
+        merged = None if is_of_git(change.path) else _merged(layer, ours, kept, theirs)
         if merged is None:
             return None
         put(layer, change.path, merged)

@@ -15,6 +15,7 @@ from shepherd.tools.files.linediff import (
 from shepherd.tools.layer import describe
 from shepherd.tools.layer.change import Change, Deed, Sort
 from shepherd.tools.layer.effect import Effect
+from shepherd.tools.layer.git import GIT
 from shepherd.tools.layer.layer import Layer
 from shepherd.tools.layer.merge import put
 from shepherd.tools.permissions.approval import Part
@@ -83,11 +84,12 @@ def with_directories(changes: Sequence[Change], paths: Collection[str]) -> set[s
 def _groups(changes: Sequence[Change]) -> list[list[Change]]:
     """The changes, with those together that make no sense alone.
 
-    These are what is in a deleted or renamed directory, a rename with its deletion, and what takes
-    the place of something else. A new directory goes with what is in it.
+    These are what is in a deleted or renamed directory or in a repository, a rename with its
+    deletion, and what takes the place of something else. A new directory goes with what is in it.
     """
     deleted = {c.path for c in changes if c.deed is Deed.DELETED}
-    wholes = deleted | {c.path for c in changes if c.moved_from and c.sort is Sort.DIRECTORY}
+    moved = {c.path for c in changes if c.moved_from and c.sort is Sort.DIRECTORY}
+    wholes = {*deleted, *moved, GIT}
     tops = {c.path: _top(c.path, wholes) for c in changes}
     joined: dict[str, str] = {}
     for change in changes:
@@ -122,7 +124,7 @@ def _pieces(layer: Layer, group: Sequence[Change], limit: int) -> Iterator[_Piec
     new = (change.path for change in group if change.deed is not Deed.DELETED)
     path = valid_text(next(new, group[0].path))
     effect, paths = Effect(tuple(group)), frozenset(change.path for change in group)
-    title = "; ".join(describe.listing(effect, _MAX_TITLES))
+    title = "; ".join(describe.listing(effect, layer, _MAX_TITLES))
     texts = describe.texts(group[0], layer) if len(group) == 1 else None
     if texts is not None and not differ_by_line_ends(*texts):
         before, after = texts

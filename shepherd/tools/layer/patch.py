@@ -1,14 +1,14 @@
-"""An effect as a patch that `git apply` takes: modes, links and binary files too."""
+"""Changes as a patch that `git apply` takes: modes, links and binary files too."""
 
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from shepherd.errors import ToolError
 from shepherd.tools.files import opening
-from shepherd.tools.layer.change import Deed, Sort
-from shepherd.tools.layer.effect import Effect
+from shepherd.tools.layer.change import Change, Deed, Sort
 from shepherd.tools.layer.layer import Layer
 from shepherd.tools.program import run_git
 
@@ -21,8 +21,8 @@ _DIFF = (
 )
 
 
-def patch(effect: Effect, layer: Layer) -> bytes:
-    """The patch, made by git from copies of what the effect changes.
+def patch(changes: Sequence[Change], layer: Layer) -> bytes:
+    """The patch, made by git from copies of what changes.
 
     Raises ToolError without git, and OSError.
     """
@@ -30,7 +30,7 @@ def patch(effect: Effect, layer: Layer) -> bytes:
         place = Path(name)
         for side in ("a", "b"):
             (place / side).mkdir()
-        for change in effect.changes:
+        for change in changes:
             if change.sort is Sort.DIRECTORY:
                 continue
             if change.deed is not Deed.MADE:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from shepherd.tools.files import opening
 from shepherd.tools.layer.change import Change, Deed, Sort
 
-_MAX_COMPARED = 16 << 20
+MAX_COMPARED = 16 << 20
 """The size of the largest file that is recognised after it was moved."""
 
 
@@ -62,7 +62,7 @@ def _add_directories(changes: Sequence[Change], moves: dict[str, str]) -> None:
 
 def _likeness(change: Change) -> object:
     """What is equal if two files or links may be; large files are never compared."""
-    return change.sort, change.target, change.size if change.size <= _MAX_COMPARED else change.path
+    return change.sort, change.target, change.size if change.size <= MAX_COMPARED else change.path
 
 
 def _content(top: Path, change: Change) -> str:

@@ -13,6 +13,7 @@ from shepherd.messages import ToolCall
 from shepherd.tools.access import EDIT_FILE, EXECUTE_COMMAND, WRITE_FILE, Access, AccessKind, Claim
 from shepherd.tools.paths import escape_glob
 from shepherd.tools.permissions import content, match
+from shepherd.tools.permissions.defaults import STARTUP_PATHS
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
 
@@ -189,6 +190,10 @@ def propose_for_effect(
         pattern = f"{escape_glob(top)}/**" if below else escape_glob(top)
         is_wide = lifetime is Lifetime.SESSION and deed == "write"
         patterns[f"{deed} **" if is_wide else f"{deed} {pattern}"] = None
+    # that of a directory covers it and what is in it
+    patterns = {p: None for p in patterns if p.endswith("**") or f"{p}/**" not in patterns}
+    if len(patterns) > _MAX_EFFECT_RULES:
+        patterns = dict.fromkeys("write **" if p.startswith("write ") else p for p in patterns)
     scope = str(policy.cwd)
     rules = [Rule("effect", pattern, Decision.ALLOW, scope, lifetime) for pattern in patterns]
     is_enough = len(rules) <= _MAX_EFFECT_RULES and policy.would_allow(tool, changes, rules)
@@ -219,6 +224,8 @@ def _for_access(tool: str, access: Access, cwd: Path, lifetime: Lifetime) -> Rul
             edits = lifetime is Lifetime.SESSION and tool in (WRITE_FILE, EDIT_FILE)
             is_wide = edits and path.is_relative_to(cwd)
             pattern = "{cwd}/**" if is_wide else _relative_pattern(path, cwd)
+            if f"{{cwd}}/**/{path.name}/**" in STARTUP_PATHS:  # a directory, also a new one
+                pattern = f"{pattern}/**"
         case AccessKind.NETWORK:
             subject, pattern = tool, _host(access.target)
         case AccessKind.HOOK:  # no rule answers for a hook: it asks about each call

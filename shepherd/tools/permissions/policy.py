@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from shepherd.config.section import ApproveMode
-from shepherd.tools.access import OPENS_SANDBOX, Access, AccessKind, Claim
+from shepherd.tools.access import OPENS_SANDBOX, Access, AccessKind, Claim, EffectAccess
 from shepherd.tools.paths import escape_glob
 from shepherd.tools.permissions import content, defaults, match, tree
 from shepherd.tools.permissions.repository import Doubt, RepositoryGuard, makes_repository
@@ -160,18 +160,26 @@ class PermissionPolicy:
     ) -> tuple[Verdict, list[Access]]:
         """The strictest verdict on what a command has changed, and the changes that it is about.
 
-        What a line did that was approved is only decided on by rules of the user and the project.
+        What a line did that was approved is only decided on by rules of the user and the project,
+        and so is a deletion that loses nothing. Who may write a file may also change it so.
         """
         strictest, about = Verdict(Decision.ALLOW), list[Access]()
         for change in changes:
             verdict = self.decide_one(tool, change)
-            if is_approved and not self._is_explicit(verdict.rule):
+            is_clear = is_approved or (isinstance(change, EffectAccess) and not change.loses)
+            if not self._is_explicit(verdict.rule) and (is_clear or self._may_write(tool, change)):
                 continue
             if verdict.decision.strictness > strictest.decision.strictness:
                 strictest, about = verdict, []
             if verdict.decision is strictest.decision:
                 about.append(change)
         return strictest, about
+
+    def _may_write(self, tool: str, change: Access) -> bool:
+        """Whether the user's last rule about writing allows what is changed."""
+        path = Access(AccessKind.WRITE, change.target.partition(" ")[2])
+        rule = self._own.last(tool, path)
+        return rule is not None and rule.decision is Decision.ALLOW
 
     def is_bytecode(self, change: Access) -> bool:
         """Whether a change is about Python's bytecode, which is not kept without approval."""

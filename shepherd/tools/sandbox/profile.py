@@ -57,8 +57,14 @@ class Profile(Struct, frozen=True):
 
     @property
     def fixed(self) -> tuple[Path, ...]:
-        """The `protected` paths, and those in repositories; in a layer these may change."""
-        return (*self.protected, *chain.from_iterable(map(fixed_paths, self.direct_repositories)))
+        """The `protected` paths, and those in repositories; what is in a layer may change.
+
+        Links do not lead around this: what they lead to is protected in a layer too.
+        """
+        paths = (*self.protected, *chain.from_iterable(map(fixed_paths, self.direct_repositories)))
+        if self.layer is None:
+            return paths
+        return tuple(p for p in paths if not p.is_relative_to(self.root) or p.is_symlink())
 
     @property
     def direct_repositories(self) -> tuple[Path, ...]:

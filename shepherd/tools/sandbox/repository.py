@@ -6,7 +6,7 @@ and these must not leave anything that the user's own git starts later.
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _RUNS_PROGRAMS = ("commondir", "config", "config.worktree", "hooks", "info/attributes")
@@ -36,6 +36,12 @@ def fixed_paths(git: Path) -> Iterator[Path]:
     yield from (git / name for name in _RUNS_PROGRAMS)
     # git writes the plan of a rebase itself: its steps are read afterwards
     yield from (path for path, steps in programs_of(git).items() if not steps)
+
+
+def linked_programs(directories: Iterable[Path]) -> Iterator[Path]:
+    """The links in git directories to what runs programs; no layer holds what they lead to."""
+    paths = (git / name for git in directories for name in _RUNS_PROGRAMS)
+    return (path for path in paths if path.is_symlink())
 
 
 def programs_of(git: Path, below: Path | None = None) -> Programs:

@@ -10,13 +10,14 @@ import traceback
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shepherd.tools.layer.change import Change
+from shepherd.tools.layer.commit import commit
 from shepherd.tools.layer.effect import read_effect
 from shepherd.tools.layer.layer import Layer
 from shepherd.tools.layer.merge import reconcile
@@ -68,12 +69,35 @@ def tell(base: Path, seed: int) -> Story:
         subprocess.run(["bash", "-c", line], cwd=plain, capture_output=True, check=False)
         if len(view(root).items() ^ view(plain).items()) > 2:
             break
+    return _in_layer(base, root, line, view(plain))
+
+
+def tell_of_git(base: Path) -> Story:
+    """A story of lines of git."""
+    need(BOX)
+    root, plain = base / "told", base / "plain"
+    root.mkdir(parents=True)
+    setup = """git init -q -b main --template= .; git config user.name a; git config user.email b
+        echo 1 > one; git add .; git commit -qm one; git branch -q old"""
+    subprocess.run(["bash", "-ec", setup], cwd=root, check=True)
+    line = """export GIT_AUTHOR_DATE=2026-01-01T00:00 GIT_COMMITTER_DATE=2026-01-01T00:00
+        echo 2 > one; git commit -qam two; git branch -D old; git switch -qc new/est; git tag v1"""
+    shutil.copytree(root, plain)
+    story = _in_layer(base, root, line, {})
+    layer, changes = story.layer(base / "second", plain)
+    commit(layer, changes)
+    layer.drop()
+    return replace(story, after=view(plain))
+
+
+def _in_layer(base: Path, root: Path, line: str, after: Tree) -> Story:
+    """The story of a line."""
     layer = Layer(base / "first", root)
     run_layered(BOX, root, layer, line)
     upper = base / "upper"
     subprocess.run(["cp", "-a", layer.upper, upper], check=True)
     layer.drop()
-    return Story(root, upper, view(root), view(plain))
+    return Story(root, upper, view(root), after)
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from tests.tools.layer.stories import (
     in_fork,
     other_file_system,
     tell,
+    tell_of_git,
     wait_for,
     without_exchange,
 )
@@ -63,6 +64,13 @@ def test_a_commit_that_is_killed_at_any_step_is_whole_or_nothing(
     with nullcontext() if exchange else without_exchange():
         outcomes = kill_at_each_step(tmp_path, place, story)
     # once it is decided that everything is done, it is
+    assert outcomes == sorted(outcomes)
+    assert set(outcomes) == {False, True}
+
+
+@pytest.mark.long
+def test_a_killed_commit_of_git_leaves_no_lock(tmp_path: Path, place: Path) -> None:
+    outcomes = kill_at_each_step(tmp_path, place, tell_of_git(tmp_path))
     assert outcomes == sorted(outcomes)
     assert set(outcomes) == {False, True}
 

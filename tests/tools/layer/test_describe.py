@@ -47,7 +47,7 @@ def test_each_kind_of_change_is_counted_and_listed(root: Path, make_layer: MakeL
     assert summary(effect) == (
         "changed 2 files, made 1 and 1 link, renamed 1, deleted 1, changed the mode of 1"
     )
-    assert listing(effect) == [
+    assert listing(effect, layer) == [
         "changed a (8 bytes)",
         "changed src/two (2 bytes)",
         "made empty/",
@@ -69,16 +69,18 @@ def test_each_kind_of_change_is_counted_and_listed(root: Path, make_layer: MakeL
 
 
 def test_a_moved_directory_is_one_rename(root: Path, make_layer: MakeLayer) -> None:
-    effect = effect_of(root, make_layer(root), "mv src lib")
+    layer = make_layer(root)
+    effect = effect_of(root, layer, "mv src lib")
 
     assert summary(effect) == "renamed 3 files"
-    assert listing(effect) == ["renamed src/ to lib/ (3 files, 43 bytes)"]
+    assert listing(effect, layer) == ["renamed src/ to lib/ (3 files, 43 bytes)"]
 
 
 def test_what_a_moved_directory_leaves_behind_is_deleted(root: Path, make_layer: MakeLayer) -> None:
-    effect = effect_of(root, make_layer(root), "rm src/two", "mv src lib", "echo 1 > lib/new")
+    layer = make_layer(root)
+    effect = effect_of(root, layer, "rm src/two", "mv src lib", "echo 1 > lib/new")
 
-    assert listing(effect) == [
+    assert listing(effect, layer) == [
         "made lib/",
         "made lib/new (2 bytes)",
         "renamed src/deep/ to lib/deep/ (1 file, 19 bytes)",
@@ -97,10 +99,12 @@ def test_equal_content_elsewhere_is_no_rename(root: Path, make_layer: MakeLayer)
 def test_a_large_new_directory_is_one_line(root: Path, make_layer: MakeLayer) -> None:
     line = "mkdir -p modules/x; for i in $(seq 50); do echo $i > modules/x/$i; done"
 
-    effect = effect_of(root, make_layer(root), line)
+    layer = make_layer(root)
+    effect = effect_of(root, layer, line)
 
-    assert listing(effect) == ["made modules/ (50 files, 141 bytes)"]
-    assert listing(effect_of(root, make_layer(root), "mkdir new; : > new/a; : > new/b")) == [
+    assert listing(effect, layer) == ["made modules/ (50 files, 141 bytes)"]
+    layer = make_layer(root)
+    assert listing(effect_of(root, layer, "mkdir new; : > new/a; : > new/b"), layer) == [
         "made new/",
         "made new/a (0 bytes)",
         "made new/b (0 bytes)",
@@ -115,10 +119,10 @@ def test_names_stay_on_their_lines(root: Path, make_layer: MakeLayer) -> None:
 
     effect = read_effect(layer)
 
-    for line in (*listing(effect), *diff(effect, layer, 10_000).splitlines()):
+    for line in (*listing(effect, layer), *diff(effect, layer, 10_000).splitlines()):
         assert "\x1b" not in line
         line.encode()
-    assert len(listing(effect)) == 2
+    assert len(listing(effect, layer)) == 2
     assert len(diff(effect, layer, 10_000).splitlines()) == 5
 
 
@@ -146,25 +150,29 @@ def test_a_cut_diff_has_at_most_the_limit_and_says_what_is_missing(
     assert note.endswith(" left out]")
 
 
-def test_the_listing_counts_what_it_leaves_out() -> None:
+def test_the_listing_counts_what_it_leaves_out(root: Path, make_layer: MakeLayer) -> None:
     changes = [Change(str(n), Deed.MADE, Sort.FILE, 0o644, 1) for n in range(30)]
 
-    lines = listing(Effect(tuple(changes)), 5)
+    lines = listing(Effect(tuple(changes)), make_layer(root), 5)
 
     assert len(lines) == 6
     assert lines[-1] == "and 25 more"
 
 
-def test_many_files_in_directories_in_each_other_are_one_line() -> None:
+def test_many_files_in_directories_in_each_other_are_one_line(
+    root: Path, make_layer: MakeLayer
+) -> None:
     changes: list[Change] = []
     for depth in range(400):
         path = "/".join(["d"] * (depth + 1))
         changes.append(Change(path, Deed.MADE, Sort.DIRECTORY))
         changes += [Change(f"{path}/{n}", Deed.MADE, Sort.FILE, size=3) for n in range(50)]
 
-    assert listing(Effect(tuple(changes))) == ["made d/ (20,000 files, 60,000 bytes)"]
+    assert listing(Effect(tuple(changes)), make_layer(root)) == [
+        "made d/ (20,000 files, 60,000 bytes)"
+    ]
 
 
-def test_nothing_is_nothing() -> None:
+def test_nothing_is_nothing(root: Path, make_layer: MakeLayer) -> None:
     assert summary(Effect(())) == ""
-    assert listing(Effect(())) == []
+    assert listing(Effect(()), make_layer(root)) == []

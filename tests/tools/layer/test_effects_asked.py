@@ -100,9 +100,9 @@ async def test_an_answer_for_the_session_is_a_rule_about_effects(shop: Open) -> 
     ]
     await run(workshop, "echo 2 > other")  # another line, the same kind of effect
     assert workshop.request_count == 1
-    await run(workshop, "rm other")
+    await run(workshop, "rm notes")
     assert workshop.request_count == 2
-    assert (workshop.root / "other").exists()
+    assert (workshop.root / "notes").exists()
 
 
 @pytest.mark.parametrize(
@@ -161,9 +161,9 @@ async def test_edits_covers_writes_and_asks_about_deletions(shop: Open) -> None:
     await run(workshop, "echo 1 > src/b; mkdir -p x/__pycache__; echo > x/__pycache__/b.pyc")
     assert workshop.request_count == 0
     assert (workshop.root / "x/__pycache__/b.pyc").exists()
-    await run(workshop, "rm src/b")
+    await run(workshop, "rm notes")
     assert workshop.request_count == 1
-    assert (workshop.root / "src/b").exists()
+    assert (workshop.root / "notes").exists()
 
 
 async def test_a_line_that_was_approved_is_not_asked_about_again(shop: Open) -> None:

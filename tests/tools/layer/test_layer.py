@@ -78,6 +78,22 @@ def test_the_effect_tells_what_happened(
     assert [path for path, _why in effect.left_out] == ["pipe", "set"]
 
 
+@pytest.mark.parametrize("line", ["rm -r old; mkdir -p old/deep/er", "rm -r old; mv new old"])
+def test_what_a_removed_directory_held_stays_deleted_below_a_new_one(
+    tmp_path: Path, make_layer: Callable[[Path], Layer], line: str
+) -> None:
+    need(BOX)
+    root = tmp_path / "root"
+    (root / "old/deep/er").mkdir(parents=True)
+    (root / "old/deep/er/one").write_text("1\n")
+    layer = make_layer(root)
+    run_layered(BOX, root, layer, f"mkdir -p new/deep/er; {line}")
+
+    assert deeds(layer)["old/deep/er/one"] == "deleted"
+    commit(layer, read_effect(layer).changes)
+    assert not (root / "old/deep/er/one").exists()
+
+
 def test_a_layer_of_a_living_session_stays(
     tmp_path: Path, make_layer: Callable[[Path], Layer]
 ) -> None:

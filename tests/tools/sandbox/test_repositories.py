@@ -184,15 +184,15 @@ LINES = {
     "git checkout -q -b topic && git checkout -q main": 1,
     "git checkout -q HEAD~1 && git switch -q main": 1,
     "git stash && git stash pop && git checkout -q one": 1,
-    "git rebase -q HEAD~1": 1,
+    "git rebase -q HEAD~1": 0,  # it is there already
     "git rebase -q other": 1,
     "git cherry-pick other && git reset -q --hard HEAD~1": 1,
     "git merge -q other": 1,
     "git tag one && git branch next && git branch -D next": 1,
-    "git submodule update -q": 1,
-    "git gc -q": 1,
+    "git submodule update -q": 0,
+    "git gc -q": 2,  # it deletes objects
     "git worktree add -q tree": 2,  # its `.git` names a repository
-    "git branch -q -u other": 2,  # it changes the settings
+    "git branch -q -u other": 1,  # it changes the settings
 }
 """What a user approves, with the number of questions."""
 
