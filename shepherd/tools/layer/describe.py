@@ -79,11 +79,11 @@ def _groups(effect: Effect) -> dict[str, list[Change]]:
 
     Those in the repository are told in other words.
     """
-    told = [change for change in effect.changes if not git.is_of_git(change.path)]
-    deleted = {c.path for c in told if c.deed is Deed.DELETED}
-    renamed = [c for c in told if c.moved_from in deleted]
+    usual = [change for change in effect.changes if not git.is_of_git(change.path)]
+    deleted = {c.path for c in usual if c.deed is Deed.DELETED}
+    renamed = [c for c in usual if c.moved_from in deleted]
     origins = {c.moved_from for c in renamed}
-    rest = [c for c in told if c.deed is not Deed.DELETED or c.path not in origins]
+    rest = [c for c in usual if c.deed is not Deed.DELETED or c.path not in origins]
     groups = {
         "changed": [c for c in rest if c.deed is Deed.CHANGED],
         "made": [
