@@ -14,6 +14,7 @@ from shepherd.backends.base import Backend
 from shepherd.server.access.keys import Keys
 from shepherd.server.app import Offer, ServerApp, create_app
 from shepherd.server.listen import bound_sockets, start_listening, url_of
+from shepherd.server.operation.close_limit import CloseLimit
 from shepherd.server.operation.lifecycle import Lifecycle, Notifier, Reloaded
 from shepherd.server.operation.log import logging_to_stderr
 from shepherd.server.operation.traces import Traces
@@ -130,7 +131,12 @@ async def serve_service(
     notifier = Notifier.from_env(os.environ)
     # an address that is taken or not allowed is told before anything is loaded, which takes long
     opening = bound_sockets(settings, authenticated=keys is not None)
-    with opening as sockets, logging_to_stderr(as_json=settings.json_log), tracing() as traces:
+    with (
+        opening as sockets,
+        logging_to_stderr(as_json=settings.json_log),
+        tracing() as traces,
+        closing_in_time() as limit,
+    ):
         _warn_about_keys(settings, keys, danger)
         async with open_service(Host(notifier.send_state, tls, traces)) as service:
             lifecycle = service.app.context.lifecycle
@@ -143,10 +149,22 @@ async def serve_service(
                 lifecycle.finish_load()
                 logger.info("Serving %s at %s", name, urls)
 
-            server = DrainingServer(service.app, service.drain, settings=settings, tls=tls)
+            server = DrainingServer(
+                service.app, service.drain, settings=settings, tls=tls, served=limit.start
+            )
             start_listening(sockets, settings)
             async with notifier.beating():
                 await server.run_while_loading(sockets, load)
+
+
+@contextmanager
+def closing_in_time() -> Generator[CloseLimit]:
+    """The limit for what follows the last request within the block."""
+    limit = CloseLimit()
+    try:
+        yield limit
+    finally:
+        limit.cancel()
 
 
 @contextmanager

@@ -78,9 +78,22 @@ class Program:
         return sock
 
 
+STUCK = """
+import threading
+from shepherd.server.operation import close_limit
+
+close_limit.CloseLimit.__init__.__defaults__ = (0.1, close_limit.os._exit)
+
+def stick():
+    threading.Thread(target=threading.Event().wait).start()
+    threading.Event().wait()
+""" + PROGRAM.replace("async def aclose(self):", "async def aclose(self):\n        stick()")
+"""The same with a backend that never closes, and one more thread that never ends."""
+
+
 @contextmanager
-def program() -> Generator[Program]:
-    command = [sys.executable, "-c", PROGRAM]
+def program(source: str = PROGRAM) -> Generator[Program]:
+    command = [sys.executable, "-c", source]
     root = Path(__file__).parents[2]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=root) as process:
         try:
@@ -95,6 +108,13 @@ def test_signal_ends_an_idle_server(number: signal.Signals) -> None:
         running.process.send_signal(number)
         running.wait_for("closed, stopped: 0")
         assert running.process.wait(PATIENCE) == 0
+
+
+def test_signal_ends_a_server_whose_model_can_not_be_closed() -> None:
+    with program(STUCK) as running:
+        running.process.send_signal(signal.SIGTERM)
+        running.wait_for("were not closed in 0.1 seconds")
+        assert running.process.wait(PATIENCE) == 1
 
 
 def test_running_requests_are_waited_for_and_a_second_signal_ends_them() -> None:

@@ -11,7 +11,12 @@ from shepherd.backends.inprocess.conversation import Conversation
 from shepherd.backends.inprocess.formats import proven_notation
 from shepherd.backends.inprocess.fragments import FragmentTokenizer, Tail
 from shepherd.backends.inprocess.special import SpecialTexts, TemplateModel, without_marks
-from shepherd.backends.inprocess.template import CHATML, ChatTemplate, TemplateFailedError
+from shepherd.backends.inprocess.template import (
+    CHATML,
+    MAX_SOURCE,
+    ChatTemplate,
+    TemplateFailedError,
+)
 from shepherd.backends.output.notation import Notation
 from shepherd.backends.output.style import OutputStyle, detect_style, with_separator
 from shepherd.errors import InvalidRequestError
@@ -65,12 +70,15 @@ class PromptBuilder:
             tool_template = model.chat_template("tool_use") if template else ""
         self.source = template or CHATML
         tool_source = tool_template or self.source
-        self.specials = specials = SpecialTexts(vocab, f"{self.source}{tool_source}")
+        markers_in = f"{self.source[:MAX_SOURCE]}{tool_source[:MAX_SOURCE]}"
+        self.specials = specials = SpecialTexts(vocab, markers_in)
         constants = {"bos_token": vocab.text(vocab.bos), "eos_token": vocab.text(vocab.eos)}
         self.vocab = vocab
         self._fragments = FragmentTokenizer(vocab, specials)
         self._default = ChatTemplate(self.source, specials, constants)
-        self._tool_use = ChatTemplate(tool_source, specials, constants)
+        self._tool_use = self._default
+        if tool_source != self.source:
+            self._tool_use = ChatTemplate(tool_source, specials, constants)
         self._fallback = ChatTemplate(CHATML, specials, constants)
         self._base_counts: dict[Role, int] = {}
         self._tokenize = self._fragments.tokenize
@@ -106,7 +114,7 @@ class PromptBuilder:
 
     def output_style(self) -> OutputStyle:
         """How this model writes reasoning and calls, by its template and special tokens."""
-        style = detect_style(self.source, self.specials.controls)
+        style = detect_style(self.source[:MAX_SOURCE], self.specials.controls)
         content = secrets.token_hex(8)  # a text that no template has
         messages = (_USER, Message.assistant(content, tool_calls=(_CALL,)))
         try:

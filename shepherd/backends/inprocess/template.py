@@ -1,16 +1,14 @@
 """A model's chat template: compiled once in a sandbox, rendered per request."""
 
-import json
+import logging
 import secrets
 from collections.abc import Mapping
 from datetime import datetime
-from functools import cached_property, lru_cache
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol
 
-from jinja2 import Template, TemplateError, nodes
-from jinja2.ext import Extension
-from jinja2.parser import Parser
-from jinja2.sandbox import SandboxedEnvironment
+from jinja2 import Template
+from msgspec import Struct
 from msgspec.structs import replace
 
 from shepherd.backends.inprocess.conversation import (
@@ -22,19 +20,28 @@ from shepherd.backends.inprocess.conversation import (
     template_messages,
     template_tools,
 )
+from shepherd.backends.inprocess.render_guard import ExhaustedError
+from shepherd.backends.inprocess.render_process import RenderError, RenderProcess
 from shepherd.backends.inprocess.special import SpecialTexts
+from shepherd.backends.inprocess.template_environment import (
+    RENDER_ERRORS,
+    OddTemplateError,
+    compile_template,
+    render_template,
+)
 from shepherd.errors import InvalidRequestError
 
-RENDER_ERRORS = (
-    TemplateError,
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
-"""The errors that a template may raise for a conversation that it does not support."""
+logger = logging.getLogger(__name__)
+
+MAX_SOURCE = 262_144
+"""Characters; longer templates are not used."""
+
+_MAX_EXHAUSTED = 3
+"""After so many renderings without an end a template is not used any more."""
+
+_BASE_ROOM = 1 << 20
+_ROOM_PER_CHARACTER, _ROOM_PER_ITEM = 8, 1 << 16
+"""A text may be so much longer than what it is made of."""
 
 CHATML = """\
 {%- if tools and messages[0].role != 'system' %}
@@ -71,56 +78,6 @@ CHATML = """\
 """The template for models without one, and for models whose template fails."""
 
 
-class GenerationTag(Extension):
-    """`{% generation %}…{% endgeneration %}`, which marks text for training, as plain text."""
-
-    tags = {"generation"}  # noqa: RUF012 - jinja2 declares it as an instance attribute
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        """The nodes between the tags."""
-        next(parser.stream)  # the opening tag
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-@lru_cache(maxsize=8)
-def compile_template(source: str) -> Template:
-    """Compile a model's template; raises TemplateError if it is not Jinja.
-
-    The last ones are kept: to compile one takes longer than to load a small model. Some templates
-    change their lists; the lists are therefore copies.
-    """
-    environment = SandboxedEnvironment(
-        trim_blocks=True,
-        lstrip_blocks=True,
-        extensions=["jinja2.ext.loopcontrols", GenerationTag],
-    )
-    environment.filters["tojson"] = to_json
-    return environment.from_string(source, {"raise_exception": raise_exception})
-
-
-def to_json(
-    value: Any,
-    ensure_ascii: bool = False,  # noqa: FBT001 - templates pass it by position too
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,  # noqa: FBT001 - templates pass it by position too
-) -> str:
-    """JSON as templates expect it: no HTML escapes, generators as lists."""
-    return json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
-        default=list,
-    )
-
-
-def raise_exception(message: str) -> None:
-    """The function that templates call to refuse a conversation."""
-    raise TemplateError(message)
-
-
 class TemplateFailedError(Exception):
     """A template raised instead of rendering."""
 
@@ -136,6 +93,8 @@ class ChatTemplate:
         self.source = source
         self._specials = specials
         self._constants = dict(constants)
+        self._exhausted = 0
+        self._has_rendered = False
 
     def render(self, conversation: Conversation, *, answer: bool = True) -> str:
         """The conversation as text with seals in it; raises TemplateFailedError.
@@ -163,11 +122,17 @@ class ChatTemplate:
         return text
 
     @cached_property
-    def _compiled(self) -> Template:
+    def _renderer(self) -> "_Renderer":
+        """Where the template is rendered: here, or in a process of its own if it is odd."""
+        if len(self.source) > MAX_SOURCE:
+            return _Broken(f"it has {len(self.source):,} characters")
         try:
-            return compile_template(self.source)
+            return _Here(compile_template(self.source))
+        except OddTemplateError as odd:
+            logger.info("The chat template uses %s: it is rendered in a process of its own", odd)
+            return RenderProcess(self.source)
         except RENDER_ERRORS as error:
-            raise TemplateFailedError(str(error)) from error
+            return _Broken(str(error) or type(error).__name__)
 
     @cached_property
     def _dialect(self) -> Dialect:
@@ -183,17 +148,28 @@ class ChatTemplate:
     def _render(self, conversation: Conversation, dialect: Dialect, *, answer: bool) -> str:
         """The conversation as the dialect needs it, as text; raises TemplateFailedError."""
         adapted = adapt(conversation, dialect)
-        variables = self._variables(adapted)
+        now = conversation.began or datetime.now().astimezone()
+        variables = self._variables(adapted, now)
         variables["messages"] = template_messages(adapted, self._specials, dialect)
         variables["add_generation_prompt"] = answer
         try:
-            return self._compiled.render(variables)
-        except RENDER_ERRORS as error:
+            text = self._renderer.render(variables, now, _room(adapted))
+        except ExhaustedError as error:
+            self._note_exhausted(str(error))
+            raise TemplateFailedError(str(error)) from error
+        except (RenderError, *RENDER_ERRORS) as error:
             raise TemplateFailedError(str(error) or type(error).__name__) from error
+        self._has_rendered = True
+        return text
 
-    def _variables(self, conversation: Conversation) -> dict[str, Any]:
+    def _note_exhausted(self, reason: str) -> None:
+        """Note a rendering that took too much; soon no more are tried, for all wait for them."""
+        self._exhausted += 1
+        if self._exhausted == _MAX_EXHAUSTED or not self._has_rendered:
+            self._renderer = _Broken(reason)
+
+    def _variables(self, conversation: Conversation, now: datetime) -> dict[str, Any]:
         """What a template may use besides the messages."""
-        now = conversation.began or datetime.now().astimezone()
         values = conversation.template_values
         variables: dict[str, Any] = {
             "date_string": now.strftime("%d %b %Y"),
@@ -203,11 +179,49 @@ class ChatTemplate:
             **self._constants,
             "enable_thinking": conversation.thinking,
             "thinking": conversation.thinking,
-            "strftime_now": now.strftime,
-            "raise_exception": raise_exception,
         }
         variables.pop("tools", None)  # a request's own values can't offer tools
         tools = template_tools(conversation.tools, self._specials)
         if tools is not None:  # templates ask whether `tools` is defined
             variables["tools"] = tools
         return variables
+
+
+class _Renderer(Protocol):
+    """Renders one template."""
+
+    def render(self, variables: Mapping[str, Any], now: datetime, room: int) -> str:
+        """The text, of at most `room` characters; raises RenderError or RENDER_ERRORS."""
+        ...
+
+
+class _Here(Struct, frozen=True):
+    """Renders in this process."""
+
+    template: Template
+
+    def render(self, variables: Mapping[str, Any], now: datetime, room: int) -> str:
+        """The text."""
+        return render_template(self.template, variables, now, room)
+
+
+class _Broken(Struct, frozen=True):
+    """A template that can't be used."""
+
+    reason: str
+
+    def render(self, variables: Mapping[str, Any], now: datetime, room: int) -> str:
+        """Nothing: raises RenderError."""
+        del variables, now, room
+        raise RenderError(self.reason)
+
+
+def _room(conversation: Conversation) -> int:
+    """The length of the longest text that a template may write for a conversation."""
+    messages = conversation.messages
+    calls = [call for message in messages for call in message.tool_calls]
+    arguments = (value for call in calls for value in call.arguments.values())
+    characters = len(conversation.system) + sum(len(m.content) + len(m.reasoning) for m in messages)
+    characters += sum(len(value) for value in arguments if isinstance(value, str))
+    items = len(messages) + len(calls) + len(conversation.tools)
+    return _BASE_ROOM + _ROOM_PER_CHARACTER * characters + _ROOM_PER_ITEM * items

@@ -45,11 +45,16 @@ class DrainingServer(uvicorn.Server):
         *,
         settings: ServerSettings,
         tls: ServerTls | None = None,
+        served: Callable[[], None] = lambda: None,
     ) -> None:
-        """`drain` ends work that would never end by itself, once the server begins to end."""
+        """`drain` ends work that would never end by itself, once the server begins to end.
+
+        `served` is called when all requests have ended.
+        """
         self._lifecycle = app.context.lifecycle
         self._metrics = app.context.monitor.metrics
         self._drain = drain
+        self._served = served
         self._settings = settings
         self._tls = tls
         self._reloads = set[asyncio.Task[None]]()
@@ -75,6 +80,7 @@ class DrainingServer(uvicorn.Server):
         loading = asyncio.ensure_future(load())
         loading.add_done_callback(self._note_loaded)
         await self.serve(sockets)
+        self._served()
         await self.end_requests()  # after a forced end, uvicorn leaves them running
         await end_tasks(loading)
         if not loading.cancelled():  # it was cancelled if a signal came while the model was loaded

@@ -74,6 +74,46 @@ def test_a_template_that_fails_says_so(llama_model: NativeModel, source: str) ->
         render(llama_model, source)
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{{ messages | tojson(indent=10**9) }}",
+        "{{ 'a' * 10**10 }}",
+        "a" * 10_000_000,
+        "{% for i in range(99999) %}{{ messages | tojson }}{% endfor %}",
+    ],
+)
+def test_a_template_without_an_end_is_left_for_chatml(
+    llama_model: NativeModel, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shepherd.backends.inprocess.render_guard.MAX_SECONDS", 0.2)
+    builder = PromptBuilder(llama_model, source)
+    prompt = builder.build(HI)
+    assert "ChatML is used instead" in prompt.warning
+    assert builder.rendered(HI) == PromptBuilder(llama_model, CHATML).rendered(HI)
+
+
+def test_a_template_that_takes_too_much_again_and_again_is_not_tried_any_more(
+    llama_model: NativeModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shepherd.backends.inprocess.render_guard.MAX_SECONDS", 0.1)
+    source = (
+        "{% if messages[-1].content == 'go' %}{% for a in range(99999) %}"
+        "{% for b in range(99999) %}{% endfor %}{% endfor %}{% endif %}{{ messages[-1].content }}"
+    )
+    template = ChatTemplate(source, SpecialTexts(llama_model.vocab, source), {})
+    go = Conversation("", (Message.user("go"),))
+    for _ in range(2):
+        with pytest.raises(TemplateFailedError):
+            template.render(go)
+        assert template.render(HI) == "hi"
+    with pytest.raises(TemplateFailedError):
+        template.render(go)
+    with pytest.raises(TemplateFailedError, match=r"takes more than 0\.1 seconds"):
+        template.render(HI)
+
+
 def test_arguments_come_as_an_object_at_both_places(llama_model: NativeModel) -> None:
     source = (
         "{# knows tools #}{% for c in messages[1].tool_calls %}"
