@@ -176,6 +176,9 @@ async def test_a_conversation_in_two_tabs(tmp_path: Path) -> None:
             text = f"('x' + {json.dumps(piece)}.repeat(30000) + '`x').replace(/\\\\n/g, '\\n')"
             assert await tab.value(f"renderMarkdown({text}).textContent.includes('x')")
 
+        wide = "'a|'.repeat(900) + '\\n' + '-|'.repeat(900) + '\\n|b'.repeat(20000)"
+        assert await tab.value(f"renderMarkdown({wide}).querySelectorAll('td').length") < 50_000
+
         # a lost connection comes back, and what happened meanwhile is there
         await other.call(
             "Network.emulateNetworkConditions",

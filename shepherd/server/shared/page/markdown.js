@@ -127,11 +127,12 @@ function addTable(parent, lines, at) {
   return end;
 }
 
+// No cell beyond the row's own: a wide head must not make each short row as wide.
 function tableRow(tag, texts, width) {
   const row = element("tr");
-  for (let i = 0; i < width; i += 1) {
+  for (const text of texts.slice(0, width)) {
     const cell = element(tag, tag === "th" ? { scope: "col" } : {});
-    addInline(cell, texts[i] || "", 0);
+    addInline(cell, text, 0);
     row.append(cell);
   }
   return row;
