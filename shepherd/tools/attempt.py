@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from shepherd.errors import ConflictError, ToolError
 from shepherd.tasks import in_thread_to_end
-from shepherd.tools.access import Access
+from shepherd.tools.access import Access, AccessKind
+from shepherd.tools.layer.effect import read_effect
 from shepherd.tools.layer.layer import Layer
 from shepherd.tools.paths import reason
 from shepherd.tools.permissions.approval import harmless_error
@@ -42,6 +43,17 @@ class Attempt:
             )
         except ToolError as error:
             return failure(error)
+
+    async def changed(self) -> tuple[Access, ...]:
+        """What the run has changed in its layer, which a run without one is to keep for /undo."""
+        if self._layer is None:
+            return ()
+        try:
+            effect = await asyncio.to_thread(read_effect, self._layer)
+        except ToolError:  # this layer is dropped in any case
+            return ()
+        root = self._layer.root
+        return tuple(Access(AccessKind.WRITE, str(root / c.path)) for c in effect.changes)
 
     async def keep(self, result: ToolResult) -> ToolResult:
         """Make the changes of the run real; the result has notes about those that can't be."""

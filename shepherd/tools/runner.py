@@ -259,6 +259,8 @@ class ToolRunner:
                 if result.refusal is None:
                     result = await attempt.keep(result)
                     return replace(result, content=result.content + notes)
+                changed = await attempt.changed()  # it runs again, and does the same
+                prepared = replace(prepared, accesses=(*prepared.accesses, *changed))
                 # it has no more rights without a layer, but then its effect can't be asked about
                 if result.refusal.kind is Refused.LAYER and plan.is_approved and not shared:
                     plan = replace(plan, rights=replace(plan.rights, through=True))

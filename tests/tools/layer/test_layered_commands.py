@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import subprocess
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -173,6 +174,23 @@ async def test_a_folder_that_only_a_rename_moves_is_moved_without_a_layer(projec
     assert (project.root / "new" / "note").read_text() == "1\n"
     assert (project.root / "log").read_text() == "first\n"  # what the first run did was dropped
     await project.keeper.undo()
+    assert view(project.root) == before
+
+
+@pytest.mark.parametrize("error", ["Invalid cross-device link", "/etc/x: Read-only file system"])
+async def test_what_runs_again_without_a_layer_can_be_undone(project: Project, error: str) -> None:
+    await asyncio.to_thread(subprocess.run, ["git", "init", "-q"], cwd=project.root, check=True)
+    (project.root / ".gitignore").write_text("data\n")
+    (project.root / "data").mkdir()
+    (project.root / "data" / "base.db").write_bytes(bytes(2000))
+    before = view(project.root)
+    line = f"rm -rf data; grep -q overlay /proc/self/mountinfo && {{ echo {error} >&2; exit 1; }}"
+
+    text = await project.call("execute_command", command=line)
+    assert not (project.root / "data").exists()
+    assert "again" in text
+    await project.keeper.undo()
+
     assert view(project.root) == before
 
 
