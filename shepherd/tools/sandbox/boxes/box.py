@@ -17,10 +17,12 @@ from shepherd.errors import ToolError
 from shepherd.tools.files.opening import closing_descriptor, open_parent
 from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.helpers import Helper, HelperKind, OrderedProgram, memory_file
-from shepherd.tools.sandbox.profile import Profile
+from shepherd.tools.sandbox.profile import SHARED_MEMORY, Profile, resource_limits
 from shepherd.tools.sandbox.refusal import Refusal, Refused
 from shepherd.tools.sandbox.repository import programs_of
-from shepherd.tools.sandbox.view.private import PrivateFiles, private_files
+from shepherd.tools.sandbox.seccomp import FilterOptions, Network, filter_for_this_machine
+from shepherd.tools.sandbox.view.layout import mounts
+from shepherd.tools.sandbox.view.private import PrivateFiles, boxed_environment, private_files
 from shepherd.tools.sandbox.view.toolchains import HOME_STARTUP, real
 from shepherd.tools.text import one_line
 
@@ -239,12 +241,42 @@ class Preparation(Struct):
         self.descriptors[descriptor] = descriptor
         return descriptor
 
+    def surroundings(self, profile: Profile) -> dict[str, object]:
+        """What a helper with namespaces needs before its orders."""
+        return {
+            "new_root": str(self.private.new_root),
+            "shared_memory": SHARED_MEMORY,
+            "processes": profile.limits.processes,
+        }
+
+    def separate_orders(self, program: Program, profile: Profile) -> dict[str, object]:
+        """The orders for a helper with namespaces; raises ToolError."""
+        environment = boxed_environment(program.environment, temp="/tmp")
+        visible = mounts(profile, self.private, environment)
+        network = Network.INTERNET if profile.network else Network.OWN
+        return {
+            **common_orders(program, profile),
+            "environment": environment,
+            "mounts": [(int(m.kind), str(m.target), str(m.source)) for m in visible],
+            "filter": filter_for_this_machine(FilterOptions(network)),
+        }
+
     def order(self, program: Program, orders: Mapping[str, object]) -> OrderedProgram:
         """A startable command with the descriptors of `program`."""
         passed = {descriptor: descriptor for descriptor in program.pass_fds}
         if program.stdin is not None:
             passed[program.stdin.fileno()] = 0  # the standard input
         return OrderedProgram(self.helper, orders, {**passed, **self.descriptors})
+
+
+def common_orders(program: Program, profile: Profile) -> dict[str, object]:
+    """The orders that are the same in all boxes."""
+    return {
+        "command": list(program.argv),
+        "cwd": str(real(profile.cwd)),
+        "limits": resource_limits(profile.limits),
+        "pass_fds": program.pass_fds,
+    }
 
 
 class HelperBox(ABC):

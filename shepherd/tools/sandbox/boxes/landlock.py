@@ -1,40 +1,26 @@
 """Confines commands with Landlock and seccomp, and with namespaces if they are available."""
 
 import os
-from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from shepherd.errors import ToolError
 from shepherd.tools.program import Program
-from shepherd.tools.sandbox.boxes.box import HelperBox, Preparation
+from shepherd.tools.sandbox.boxes.box import HelperBox, Preparation, common_orders
 from shepherd.tools.sandbox.helpers import HelperKind
 from shepherd.tools.sandbox.inside import native
 from shepherd.tools.sandbox.inside.enclose import enclose
-from shepherd.tools.sandbox.profile import SHARED_MEMORY, Profile, resource_limits
+from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.seccomp import FilterOptions, Network, filter_for_this_machine
 from shepherd.tools.sandbox.view import layout, toolchains
-from shepherd.tools.sandbox.view.private import PrivateFiles, boxed_environment
+from shepherd.tools.sandbox.view.private import boxed_environment
 
 Rights = list[tuple[str, int]]
 
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 
 _TRUNCATION, _SIGNALS = 3, 6  # the first version of Landlock that covers each right
-
-
-def box_rights(visible: Iterable[layout.Mount]) -> Rights:
-    """The rights in a new file system, whose mounts already make paths read-only."""
-    kinds = (layout.MountKind.WRITE, layout.MountKind.LAYER)
-    writable = [str(mount.target) for mount in visible if mount.kind in kinds]
-    places = [(path, native.WRITE) for path in (*writable, "/dev/shm")]
-    return [
-        ("/", native.READ),
-        ("/dev", native.USE),
-        ("/proc", native.READ | native.WRITE_FILE),
-        *places,
-    ]
 
 
 def bare_rights(
@@ -79,72 +65,40 @@ def _grants(
                 yield entry.path, right
 
 
-class _Enclosure(HelperBox):
-    """A box whose helper does all by itself; `_bare` means without namespaces."""
-
-    _bare: bool
-
-    def _kind(self, profile: Profile) -> HelperKind:
-        return HelperKind(enclose, profile.limits, {"bare": self._bare, "network": profile.network})
-
-    def _orders(
-        self, program: Program, profile: Profile, prepared: Preparation
-    ) -> dict[str, object]:
-        surroundings = {
-            "new_root": str(prepared.private.new_root),
-            "shared_memory": SHARED_MEMORY,
-            "processes": profile.limits.processes,
-        }
-        prepared.helper.prepare(surroundings)  # the helper works on while the orders are made
-        return {
-            **self._own_orders(program, profile, prepared.private),
-            "command": list(program.argv),
-            "cwd": str(toolchains.real(profile.cwd)),
-            "limits": resource_limits(profile.limits),
-            "pass_fds": program.pass_fds,
-        }
-
-    @abstractmethod
-    def _own_orders(
-        self, program: Program, profile: Profile, private: PrivateFiles
-    ) -> dict[str, object]:
-        """The orders that are this box's own, with the variables of the command."""
-
-
-class Landlock(_Enclosure):
+class Landlock(HelperBox):
     """Namespaces, Landlock and a filter, set up by a small program that becomes the command."""
 
     name = "landlock"
     takes_layers = True
-    _bare = False
 
-    def _own_orders(
-        self, program: Program, profile: Profile, private: PrivateFiles
+    def _kind(self, profile: Profile) -> HelperKind:
+        options = {"bare": False, "network": profile.network}
+        return HelperKind(enclose, profile.limits, options)
+
+    def _orders(
+        self, program: Program, profile: Profile, prepared: Preparation
     ) -> dict[str, object]:
-        environment = boxed_environment(program.environment, temp="/tmp")
-        visible = layout.mounts(profile, private, environment)
-        network = Network.INTERNET if profile.network else Network.OWN
-        return {
-            "environment": environment,
-            "mounts": [(int(m.kind), str(m.target), str(m.source)) for m in visible],
-            "rights": box_rights(visible),
-            "filter": filter_for_this_machine(FilterOptions(network)),
-        }
+        # the helper works on while the orders are made
+        prepared.helper.prepare(prepared.surroundings(profile))
+        return prepared.separate_orders(program, profile)
 
 
-class BareLandlock(_Enclosure):
+class BareLandlock(HelperBox):
     """Landlock and a filter without namespaces; refuses more than the other boxes."""
 
     name = "landlock-bare"
     takes_layers = False  # it has no mounts
-    _bare = True
 
-    def _own_orders(
-        self, program: Program, profile: Profile, private: PrivateFiles
+    def _kind(self, profile: Profile) -> HelperKind:
+        return HelperKind(enclose, profile.limits, {"bare": True, "network": profile.network})
+
+    def _orders(
+        self, program: Program, profile: Profile, prepared: Preparation
     ) -> dict[str, object]:
-        abi = native.version()
+        abi, private = native.version(), prepared.private
         if abi < _TRUNCATION:
             raise ToolError("Landlock without namespaces needs Linux 6.2 or newer")
+        prepared.helper.prepare(prepared.surroundings(profile))
         layout.check_root(toolchains.real(profile.root))
         environment = boxed_environment(program.environment, str(private.temp))
         environment["HOME"] = str(private.home)
@@ -159,6 +113,7 @@ class BareLandlock(_Enclosure):
         # where Landlock does not confine signals, the filter refuses them
         options = FilterOptions(network, bare=True, signals=abi >= _SIGNALS)
         return {
+            **common_orders(program, profile),
             "environment": environment,
             "rights": bare_rights(
                 visible, layout.protected_paths(profile), layout.hidden_paths(profile)

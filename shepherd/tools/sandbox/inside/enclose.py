@@ -4,7 +4,7 @@ import os
 import time
 
 from shepherd.tools.sandbox.inside import native
-from shepherd.tools.sandbox.inside.namespaces import Root, add_mounts, leave_owner, separate
+from shepherd.tools.sandbox.inside.namespaces import Root, leave_owner, rights_beside, separate
 from shepherd.tools.sandbox.inside.native import restrict
 from shepherd.tools.sandbox.inside.orders import (
     SETUP_FAILED,
@@ -37,24 +37,21 @@ def enclose(channel: int, *, bare: bool, network: bool) -> None:
 def finish_nested(**values: object) -> None:
     """Become the command; begins in bubblewrap, as the root of its user namespace.
 
-    bubblewrap mounts by path, and follows links. Below a directory that another boxed command can
-    write, links may appear at any time, so those mounts are made here.
+    bubblewrap mounts by path, and follows links, which another boxed command can make at any time.
+    So all that the command sees is mounted here.
     """
     orders = Orders(**values)
     try:
         # in bubblewrap's own namespace, because the command can look through its first process
-        add_mounts(orders.mounts)
-        if orders.layer:  # the command must change files through the mount alone
-            native.unmount(orders.layer)
-        os.chdir(orders.cwd)
+        root = Root(orders.new_root)
+        root.prepare(orders.shared_memory, orders.processes)
+        root.enter(orders.mounts)
         leave_owner(orders.user, orders.group)
         native.limit_capabilities()
-        native.drop_capabilities()
-        native.set_filter(orders.filter)
+        orders.rights = None
+        _confine(orders, tcp=True)
     except OSError as error:
         _stop_setup(error)
-    set_limits(orders.limits)
-    become(orders.command)
 
 
 def _stop_setup(error: OSError) -> None:
@@ -80,6 +77,7 @@ def _run_separate(channel: int, *, network: bool) -> None:
     root.prepare(surroundings.shared_memory, surroundings.processes)
     orders = receive(channel)
     root.enter(orders.mounts)
+    orders.rights = rights_beside(orders.mounts)
     _confine(orders, tcp=True)
 
 
@@ -125,7 +123,8 @@ def _confine(orders: Orders, *, tcp: bool) -> None:
     close_others(orders.pass_fds)
     native.control_process(native.PR_SET_NO_NEW_PRIVS, 1)
     native.drop_capabilities()
-    restrict(orders.rights, tcp=tcp)
+    if orders.rights is not None:
+        restrict(orders.rights, tcp=tcp)
     native.set_filter(orders.filter)
     set_limits(orders.limits)
     become(orders.command, orders.environment)

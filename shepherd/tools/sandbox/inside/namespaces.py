@@ -9,7 +9,7 @@ import sys
 from shepherd.tools.sandbox.inside import native
 from shepherd.tools.sandbox.inside.orders import sockets
 
-_READ, _LINK, _LAYER = 0, 2, 3
+_READ, _WRITE, _LINK, _LAYER = 0, 1, 2, 3
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_LINKS = {
     "fd": "/proc/self/fd",
@@ -102,7 +102,7 @@ class Root:
     def enter(self, mounts: Mounts) -> None:
         """Mount the rest, and make this the root. Raises OSError."""
         base = self._base
-        add_mounts(mounts, base)
+        _add_mounts(mounts, base)
         for source, name in ((self._processes, "/proc"), (self._devices, "/dev")):
             os.makedirs(base + name, exist_ok=True)
             native.mount(source, base + name, "", native.MS_MOVE)
@@ -111,7 +111,15 @@ class Root:
         native.set_mount("/", native.ATTR_RDONLY)
 
 
-def add_mounts(mounts: Mounts, base: str = "") -> None:
+def rights_beside(mounts: Mounts) -> list[tuple[str, int]]:
+    """The rights in a new file system, whose mounts already make paths read-only."""
+    writable = [target for kind, target, _ in mounts if kind in (_WRITE, _LAYER)]
+    places = [(path, native.WRITE) for path in (*writable, "/dev/shm")]
+    system = [("/", native.READ), ("/dev", native.USE)]
+    return [*system, ("/proc", native.READ | native.WRITE_FILE), *places]
+
+
+def _add_mounts(mounts: Mounts, base: str) -> None:
     """Mount the sources at their targets below `base`. Raises OSError.
 
     What lies below the target of a layer is taken from there, so it shows the layer's changes.
@@ -159,7 +167,7 @@ def open_layer(lower: str, place: str) -> int:
     return native.open_exact(lower)
 
 
-def kernel_files(processes: str = "/proc") -> list[str]:
+def _kernel_files(processes: str) -> list[str]:
     """The files in /proc that belong to the whole system, and that root could change."""
     return [
         f"{processes}/{name}"
@@ -227,7 +235,7 @@ def _mount_processes(place: str, processes: int | None) -> None:
     native.mount("proc", place, "proc", _QUIET | native.MS_NOEXEC)
     if processes is not None:
         _limit_processes(place, processes)
-    for path in kernel_files(place):
+    for path in _kernel_files(place):
         _bind(path, path, native.ATTR_NODEV | native.ATTR_RDONLY)
 
 

@@ -27,22 +27,24 @@ class Values:
 class Orders(Values):
     """The command to run, and its settings.
 
-    Bubblewrap itself has only a command and an environment. `rights` are for Landlock; `mounts` are
-    for the namespaces. The command inherits the descriptors `pass_fds`. In bubblewrap, it has
-    this `user` and `group`, and `layer` is where a layer's directory is shown, "" without one.
+    Bubblewrap itself has only a command. `rights` are for Landlock, None without it; `mounts` are
+    for the namespaces. The command inherits the descriptors `pass_fds`. In bubblewrap, it has this
+    `user` and `group`, and the surroundings come with the orders.
     """
 
     command: list[str]
     environment: dict[str, str]
     cwd: str
     mounts: list[tuple[int, str, str]]
-    rights: list[tuple[str, int]]
+    rights: list[tuple[str, int]] | None
     filter: bytes
     limits: dict[str, int]
     pass_fds: tuple[int, ...]
-    layer: str
     user: int
     group: int
+    new_root: str
+    shared_memory: int
+    processes: int | None
 
 
 class Surroundings(Values):
@@ -75,7 +77,7 @@ def launch(channel: int) -> None:
     orders = receive(channel)
     program = orders.command[0]
     try:
-        os.execve(program, orders.command, orders.environment)
+        os.execve(program, orders.command, os.environ)
     except OSError as error:
         stop(f"the sandbox can't be set up: {program}: {error.strerror}", SETUP_FAILED)
 
