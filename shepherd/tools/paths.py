@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 
@@ -181,17 +182,18 @@ class View:
 REAL_FILES = View()
 
 
-def entries_below(directory: Path, *, deep: bool = True) -> Generator[os.DirEntry[str]]:
-    """What is in a directory and, if `deep`, below it; links are listed but not followed.
+def entries_below(directory: Path, skipped: str = "") -> Generator[os.DirEntry[str]]:
+    """What is in a directory and below it, but not what is in directories of the glob `skipped`.
 
-    What can't be read is left out.
+    Links are not followed, and what can't be read is left out. The tree may have any depth, which
+    `os.walk` can't take.
     """
     pending = [str(directory)]
     while pending:
         with suppress(OSError), os.scandir(pending.pop()) as entries:
             for entry in entries:
                 yield entry
-                if deep and entry.is_dir(follow_symlinks=False):
+                if entry.is_dir(follow_symlinks=False) and not fnmatchcase(entry.name, skipped):
                     pending.append(entry.path)
 
 

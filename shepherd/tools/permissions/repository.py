@@ -5,11 +5,12 @@ import os
 import re
 import stat
 from collections.abc import Container, Iterator
+from itertools import islice
 from pathlib import Path
 
 from msgspec import Struct
 
-from shepherd.tools.paths import expand_home
+from shepherd.tools.paths import entries_below, expand_home
 
 _MAX_FILES = 500
 _MAX_BYTES = 4 * 1024 * 1024
@@ -196,10 +197,8 @@ def _text(config: Path) -> str:
     return _content(config).decode("utf-8", "replace")
 
 
-def _below(directory: Path) -> Iterator[Path]:
+def _below(directory: Path) -> list[Path]:
     """All files in a directory except git's samples, which never run."""
-    for parent, directories, names in os.walk(directory):
-        directories.sort()
-        for name in sorted([*names, *directories]):
-            if not name.endswith(".sample"):
-                yield Path(parent, name)
+    paths = (Path(entry.path) for entry in entries_below(directory))
+    # of more than these, `fingerprint` takes none
+    return sorted(islice((path for path in paths if path.suffix != ".sample"), _MAX_FILES + 1))

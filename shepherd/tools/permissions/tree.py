@@ -39,21 +39,14 @@ def first_denied(root: Path, claim: Claim, denies: Callable[[str], bool]) -> str
 def _walk(root: Path, claim: Claim) -> Iterator[str]:
     """The files that a command with this claim may read; raises OverflowError."""
     skips_hidden = claim is Claim.VISIBLE_TREE and not _lists_hidden(root)
-    count = 0
-    for directory, directories, files in os.walk(root):
-        count += len(directories) + len(files)
-        if count > _MAX_ENTRIES:
+    skipped = ".*" if skips_hidden else ".git" if claim is Claim.UNIGNORED_TREE else ""
+    for count, entry in enumerate(entries_below(root, skipped)):
+        if count >= _MAX_ENTRIES:
             raise OverflowError("too many files")
-        if skips_hidden and not _IGNORE_FILES.isdisjoint(files):
+        if skips_hidden and entry.name in _IGNORE_FILES:
             raise OverflowError("ignore files decide what is read")
-        if claim is Claim.UNIGNORED_TREE:
-            directories[:] = [name for name in directories if name != ".git"]
-        if skips_hidden:
-            directories[:] = [name for name in directories if not name.startswith(".")]
-        for name in (*files, *directories):
-            if skips_hidden and name.startswith("."):
-                continue
-            yield os.path.realpath(f"{directory}/{name}")
+        if not (skips_hidden and entry.name.startswith(".")):
+            yield os.path.realpath(entry.path)
 
 
 def _lists_hidden(root: Path) -> bool:
@@ -102,7 +95,7 @@ class HardLinks(Struct):
             home = Path.home()
             for place in (self.cwd, *_secret_places(home)):
                 # the home is too large to walk, so that only its own files are looked at
-                for count, entry in enumerate(entries_below(place, deep=place != home)):
+                for count, entry in enumerate(entries_below(place, "*" if place == home else "")):
                     if count >= MAX_ENTRIES:
                         self._complete = False
                         break

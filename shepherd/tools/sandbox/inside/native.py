@@ -7,9 +7,9 @@ import stat
 from ctypes import c_char_p, c_int, c_long, c_ulong, c_void_p
 
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 0x2, 0x4, 0x8
-MS_BIND, MS_MOVE, MS_REC, MS_PRIVATE = 0x1000, 0x2000, 0x4000, 0x40000
+MS_MOVE, MS_REC, MS_PRIVATE = 0x2000, 0x4000, 0x40000
 MNT_DETACH = 2
-ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_NOEXEC = 0x1, 0x2, 0x4, 0x8
+ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV = 0x1, 0x2, 0x4
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x4000000, 0x8000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP = 1, 4, 22, 24
@@ -104,11 +104,6 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
     _check(_libc.mount(*words, flags, data), f"mounting {target}")
 
 
-def unmount(target: str) -> None:
-    """Take away a mount; what uses it keeps it. Raises OSError."""
-    _check(_libc.umount2(os.fsencode(target), MNT_DETACH), f"unmounting {target}")
-
-
 def set_mount(target: str, attributes: int) -> None:
     """Add attributes to a mount. Raises OSError."""
     call(_MOUNT_SETATTR, _AT_HERE, os.fsencode(target), 0, *_attributes(attributes))
@@ -124,7 +119,7 @@ def enter_root(target: str) -> None:
     os.chdir(target)
     # with the same directory twice, the old root lies over the new one, and can be unmounted
     call(_PIVOT_ROOT[os.uname().machine], b".", b".")
-    unmount(".")
+    _check(_libc.umount2(b".", MNT_DETACH), "unmounting the old root")
     os.chdir("/")
 
 

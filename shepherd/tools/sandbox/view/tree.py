@@ -3,7 +3,7 @@
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 from typing import Protocol
@@ -131,8 +131,8 @@ def other_names(tops: Iterable[Path], paths: Iterable[Path]) -> list[Path]:
     linked: set[tuple[int, int]] = set()  # device and inode of files with several names
     known = list(paths)
     for path in known:
-        for file in _files(path):
-            status = file.lstat()
+        files = entries_below(path, _SKIPPED) if path.is_dir() else [path]
+        for status in map(os.lstat, files):
             if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
                 linked.add((status.st_dev, status.st_ino))
     if not linked:
@@ -152,13 +152,3 @@ def other_names(tops: Iterable[Path], paths: Iterable[Path]) -> list[Path]:
             if not is_known and (status.st_dev, status.st_ino) in linked:
                 others.append(name)
     return others
-
-
-def _files(path: Path) -> Iterator[Path]:
-    """The file at a path, or all below it."""
-    if not path.is_dir():
-        yield path
-        return
-    for directory, directories, files in os.walk(path):
-        directories[:] = [name for name in directories if name != _SKIPPED]
-        yield from (Path(directory, name) for name in files)
