@@ -60,7 +60,7 @@ def calls_rule(
     call = rules.add("call", " | ".join(alternatives))
     again = " ".join(_pieces(rules, notation.between + notation.open))
     more = f" ({again} {call})*" if many and notation.many else ""
-    opening = " ".join(_pieces(rules, notation.lead.removeprefix(behind)))
+    opening = " ".join(_pieces(rules, notation.lead.removeprefix(behind or notation.prompted)))
     return rules.add("calls", f"{opening} {call}{more} {characters(notation.end)}")
 
 
@@ -203,7 +203,7 @@ class _Arguments(Struct):
         if others:
             definitions = {k: self.root[k] for k in ("$defs", "definitions") if k in self.root}
             value = {**node, **definitions, "type": others}
-            parts.append(self.rules.add("value", json_value(value, spaces=fields.spaces)))
+            parts.append(self.rules.add("value", json_value(value)))
         return " | ".join(parts)
 
     def _own(self, kind: str, node: JsonObject, *, python: bool) -> str:

@@ -2,35 +2,40 @@
 
 from collections.abc import Sequence
 
-from shepherd.backends.output.derive import PROBE_CALLS, PROBE_TOOLS, Derived, Render, derive
+from msgspec.structs import replace
+
+from shepherd.backends.output.catalog import ParsedCall
+from shepherd.backends.output.derive import PROBE_TOOLS, Derived, Render, derive
 from shepherd.backends.output.filter import OutputFilter
 from shepherd.backends.output.notation import ID, Notation
 from shepherd.backends.output.style import OutputStyle
 
 _ID = "call00000"
 _CHUNKS = (1, 3, 7)
+_TAIL = 256
 
 
 def proven_notation(render: Render, ends: Sequence[str], style: OutputStyle) -> Notation | None:
     """The notation of the calls that a template writes; None if what it writes can't be read."""
     derived = derive(render, ends)
-    return derived.notation if derived and is_understood(derived, style) else None
+    if derived is None:
+        return None
+    style = replace(style, notations=(derived.notation,))
+    return derived.notation if is_understood(derived, style) else None
 
 
 def is_understood(derived: Derived, style: OutputStyle) -> bool:
     """Whether the probe's calls are read from what the template made of them, in any chunks."""
     text = derived.written.replace(ID, _ID)
-    calls = PROBE_CALLS if derived.notation.many else PROBE_CALLS[:1]
-    written = [(call.name, call.arguments) for call in calls]
     sizes = (*_CHUNKS, len(text) // 2 + 1, len(text))
-    return all(_read(text, size, style) == (written, "") for size in sizes)
+    return all(_is_read(derived, text, size, style) for size in sizes)
 
 
-def _read(text: str, size: int, style: OutputStyle) -> tuple[object, str]:
-    """The calls and the content in a text that comes in pieces of this size."""
-    output = OutputFilter(style, PROBE_TOOLS)
+def _is_read(derived: Derived, text: str, size: int, style: OutputStyle) -> bool:
+    """Whether the calls are read from a text that comes in pieces of this size."""
+    output = OutputFilter(style, PROBE_TOOLS, prompt_tail=derived.prompt[-_TAIL:])
     for start in range(0, len(text), size):
         output.feed(text[start : start + size])
     output.finish()
-    result = output.result
-    return [(call.name, call.arguments) for call in result.tool_calls], result.content
+    calls = [ParsedCall(call.name, call.arguments) for call in output.result.tool_calls]
+    return derived.is_read_as(calls) and not output.result.content

@@ -74,21 +74,20 @@ def json_value(
     colon: str = ": ",
     *,
     strict: bool = False,
-    spaces: bool = False,
 ) -> str:
     """A value that fits a prepared schema; with `strict`, all of it and exactly one of its `oneOf`.
 
-    The whitespace is fixed, so there is no endless whitespace between two values, unless `spaces`
-    allows it.
+    The whitespace is fixed, so there is no endless whitespace between two values; without a `comma`
+    and a `colon` it is free.
     """
     # The options stand in the schema, and a schema that is only `true` or `false` has no place.
     holder = cast(messages.JsonObject, schema) if isinstance(schema, dict) else {"allOf": [schema]}
     # Only a schema with control characters in it needs \u.
     escapes = _ESCAPES + ("u" if _CONTROL.search(json.dumps(holder)) else "")
     options: messages.JsonObject = {
-        "whitespace_flexible": spaces,
-        "item_separator": comma.strip() if spaces else comma,
-        "key_separator": colon.strip() if spaces else colon,
+        "whitespace_flexible": not comma,
+        "item_separator": comma or ",",
+        "key_separator": colon or ":",
         "coerce_one_of": not strict,
         "lenient": not strict,
         "json_allowed_escapes": escapes,

@@ -4,24 +4,10 @@ import ast
 import json
 import re
 from functools import lru_cache
-from typing import NamedTuple
 
-from shepherd.backends.output import markers, repair, xml
+from shepherd.backends.output import markers, xml
 from shepherd.backends.output.catalog import ParsedCall, ToolCatalog, all_or_none
 from shepherd.messages import JsonObject
-
-_XTML_BEGIN = "<|open|>call tool="
-_CALL = re.compile(
-    r"\s*<\|open\|>call\b(?P<attributes>[^|]*)<\|sep\|>(?P<body>.*?)"
-    r"(?:<\|close\|>call<\|sep\|>|\Z|(?=<\|open\|>call\b))\s*",
-    re.DOTALL,
-)
-_PART = re.compile(
-    r"\s*<\|open\|>(?P<tag>argument|json)\b(?P<attributes>[^|]*)<\|sep\|>(?P<text>.*?)"
-    r"<\|close\|>(?P=tag)<\|sep\|>\s*",
-    re.DOTALL,
-)
-_XTML_ATTRIBUTE = re.compile(r"([\w-]+)=\"([^\"]*)\"")
 
 _JSON_WORDS = {"true": True, "false": False, "null": None}
 
@@ -36,25 +22,14 @@ _ARGUMENTS_ELEMENT = re.compile(
 _NAME = re.compile(r"([^\s<>(){}\[\]]+)\s*")
 _GEMMA = re.compile(r"call:(?P<name>[^\s{]+)\s*(?P<arguments>\{.*\})\s*", re.DOTALL)
 _GEMMA_STRING = re.compile(r"(?P<quote><\|\"\|>|<escape>)(?P<text>.*?)(?P=quote)", re.DOTALL)
+_FENCED = re.compile(r"```\w*\n(?P<text>.*?)\s*```", re.DOTALL)
+_PYTHON_STRING = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 
 
-class CallTokens(NamedTuple):
-    """The tokens of one call."""
-
-    begin: str
-    separator: str
-    end: str
-
-
-DEEPSEEK = CallTokens("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>")
-KIMI = CallTokens("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>")
-CALL_TOKENS = (DEEPSEEK, KIMI)
-
-_STARTS = ("<function>", "<name>", "<tool_name>", *(t.begin for t in CALL_TOKENS))
+_STARTS = ("<function>", "<name>", "<tool_name>")
 _NAME_STARTS = (
     "{}", "functions.{}", "call:{}", "<{}", "<function={}", '<function="{}"', '<function name="{}"',
-    '<|open|>call tool="{}"', '<invoke name="{}"', '<｜DSML｜invoke name="{}"',
-    "function<｜tool▁sep｜>{}",
+    '<invoke name="{}"', '<｜DSML｜invoke name="{}"', '<｜｜DSML｜｜invoke name="{}"',
 )  # fmt: skip
 
 
@@ -67,16 +42,12 @@ def body_starts(names: tuple[str, ...]) -> markers.MarkerSet:
 def parse_body(body: str, catalog: ToolCatalog, scope: xml.Scope) -> _Calls | None:
     """The calls in `body`; empty if it is something else, None if it is incomplete."""
     body = body.strip()
+    fenced = _FENCED.fullmatch(body)
+    body = fenced["text"] if fenced else body
     if body.startswith(("{", "[")):  # `[` may also begin a list of calls as in Python
         return catalog.from_json_text(body) or parse_pythonic(body, catalog)
-    before_json = body.partition("{")[0]
-    for tokens in CALL_TOKENS:
-        if tokens.begin in before_json or tokens.separator in before_json:
-            return _section(body, tokens, catalog, final=scope.final)
     if body.startswith("call:"):
         return _gemma(body, catalog)
-    if body.startswith(_XTML_BEGIN):
-        return _xtml(body, catalog)
     if body.startswith("<"):
         return _xml(body, catalog, scope)
     name = _NAME.match(body)
@@ -120,113 +91,22 @@ def _gemma(body: str, catalog: ToolCatalog) -> _Calls:
     return catalog.from_arguments_text(match["name"], with_json_strings)
 
 
-def _section(body: str, tokens: CallTokens, catalog: ToolCatalog, *, final: bool) -> _Calls | None:
-    """The calls of a section; the first token of the first call is optional.
-
-    Empty if one of them is invalid, None if arguments continue after the body.
-    """
-    head_pattern, tail_pattern = _patterns(tokens)
-    calls: _Calls = ()
-    pos = 0
-    while pos < len(body):
-        head = head_pattern.match(body, pos)
-        if head is None:
-            return ()
-        end = _arguments_end(body, head.end())
-        if end is None:
-            if not final:
-                return None
-            # No more text comes: take the incomplete JSON, which may still be repaired.
-            closing = body.find(tokens.end, head.end())
-            end = closing if closing >= 0 else len(body)
-        call = catalog.from_arguments_text(head["name"], body[head.end() : end])
-        if not call:
-            return ()
-        calls += call
-        tail = tail_pattern.match(body, end)
-        pos = tail.end() if tail else end
-    return calls
-
-
-@lru_cache(maxsize=4)
-def _patterns(tokens: CallTokens) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """What stands before the arguments of a call, and what stands behind them."""
-    begin, separator, end = map(re.escape, tokens)
-    head = (
-        rf"\s*(?:{begin})?\s*(?:function\s*{separator})?"  # DeepSeek V3 writes the kind first
-        rf"\s*(?P<name>(?:(?!{separator}|{end})[^\s{{}}`])+)\s*(?:{separator})?\s*(?:```\w*\s*)?"
-    )
-    return re.compile(head), re.compile(rf"\s*(?:```)?\s*(?:{end})?\s*")
-
-
-def _arguments_end(body: str, pos: int) -> int | None:
-    """The end of the JSON object at `pos`; `pos` itself without one, None if it is incomplete."""
-    if not body.startswith("{", pos):
-        return pos
-    stop, end = repair.JsonScanner().scan_to_end(body, pos)
-    return end if stop is repair.Stop.CLOSED else None
-
-
-def _xtml(body: str, catalog: ToolCatalog) -> _Calls:
-    """Kimi K3's calls, elements of control tokens; empty if the body is anything else."""
-    calls: _Calls = ()
-    pos = 0
-    while pos < len(body):
-        element = _CALL.match(body, pos)
-        if element is None:
-            return ()
-        tool = catalog.known(_attributes(element["attributes"]).get("tool", ""))
-        call = _xtml_call(tool, element["body"], catalog) if tool else ()
-        if not call:
-            return ()
-        calls += call
-        pos = element.end()
-    return calls
-
-
-def _xtml_call(tool: str, body: str, catalog: ToolCatalog) -> _Calls:
-    """The call with the arguments in its elements; empty if there is anything else."""
-    arguments: JsonObject = {}
-    pos = 0
-    while pos < len(body):
-        element = _PART.match(body, pos)
-        if element is None:
-            return () if body[pos:].strip() else (ParsedCall(tool, arguments),)
-        if element["tag"] == "json":  # all arguments in one element
-            return catalog.from_arguments_text(tool, element["text"])
-        attributes = _attributes(element["attributes"])
-        value = _typed(element["text"], attributes.get("type", ""))
-        arguments[attributes.get("key", "")] = value
-        pos = element.end()
-    return (ParsedCall(tool, arguments),)
-
-
-def _attributes(text: str) -> dict[str, str]:
-    """The attributes in `key="path" type="string"`."""
-    return {
-        key: value.replace("&quot;", '"').replace("&amp;", "&")
-        for key, value in _XTML_ATTRIBUTE.findall(text)
-    }
-
-
-def _typed(text: str, type_name: str) -> object:
-    """The argument, converted to the type that the model wrote beside it."""
-    if type_name == "string":
-        return text
-    try:
-        return repair.read_json(text)
-    except ValueError:
-        return text
-
-
 def parse_pythonic(text: str, catalog: ToolCatalog) -> _Calls:
     """The calls in `text`; empty unless it has only calls with literal keyword arguments."""
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
-        items = tree.elts if isinstance(tree, ast.List) else [tree]
+        lines = ast.parse(_PYTHON_STRING.sub(_on_one_line, text.strip())).body
+        trees = [line.value for line in lines if isinstance(line, ast.Expr)]
+        if len(trees) != len(lines):
+            return ()
+        items = [i for tree in trees for i in (tree.elts if isinstance(tree, ast.List) else [tree])]
         return all_or_none(_pythonic_call(item, catalog) for item in items)
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return ()
+
+
+def _on_one_line(string: re.Match[str]) -> str:
+    """A string with its line breaks escaped, which some models write as they are."""
+    return string[0].replace("\n", "\\n").replace("\r", "\\r")
 
 
 def _pythonic_call(node: ast.expr, catalog: ToolCatalog) -> ParsedCall | None:

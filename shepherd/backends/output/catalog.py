@@ -269,7 +269,7 @@ def problem_of(body: str, catalog: ToolCatalog) -> str:
     name = next(filter(None, match.groups()))  # each group is the name in one format
     tool = catalog.known(name)
     if tool is None:
-        return _unknown(name, catalog)
+        return unknown_tool(name, catalog)
     brace = body.find("{")  # where the arguments begin, if they are JSON
     problem = problem_of_arguments(tool, body[brace:], catalog) if brace >= 0 else ""
     return problem or f"The call of {tool} is not complete or not well formed."
@@ -279,7 +279,7 @@ def problem_of_arguments(name: str, text: str, catalog: ToolCatalog) -> str:
     """The problem with the arguments of a call in JSON text."""
     tool = catalog.known(name)
     if tool is None:
-        return _unknown(name, catalog)
+        return unknown_tool(name, catalog)
     try:
         value: Any = repair_json(text)
     except ValueError:
@@ -291,7 +291,7 @@ def _json_problem(name: str, body: str, catalog: ToolCatalog) -> str:
     """The problem of a call that was written as JSON."""
     tool = catalog.known(name)
     if tool is None:
-        return _unknown(name, catalog)
+        return unknown_tool(name, catalog)
     try:
         value: Any = repair_json(body)
     except ValueError:
@@ -314,7 +314,8 @@ def _misfit(tool: str, arguments: Any, catalog: ToolCatalog) -> str:
     return f"The arguments of {tool} do not fit: {', '.join(wrong)}." if wrong else ""
 
 
-def _unknown(name: str, catalog: ToolCatalog) -> str:
+def unknown_tool(name: str, catalog: ToolCatalog) -> str:
+    """That there is no such tool, and which there are."""
     names = ", ".join(catalog.names[:_MAX_NAMES])
     return f"There is no tool {name}; the tools are {names}."
 

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shepherd.backends.output.catalog import ParsedCall
 from shepherd.backends.output.notation import (
     FROM_0,
     FROM_1,
@@ -61,10 +62,19 @@ if the template fails."""
 
 
 class Derived(Struct, frozen=True):
-    """How a template writes calls, and what it made of the probe's calls, without its own ends."""
+    """How a template writes calls, and what it made of the probe's calls behind the `prompt`."""
 
     notation: Notation
     written: str
+    prompt: str = ""
+
+    def is_read_as(self, calls: Sequence[ParsedCall]) -> bool:
+        """Whether these are the probe's calls, but for what the template leaves out."""
+        probe = PROBE_CALLS if self.notation.many else PROBE_CALLS[:1]
+        wanted = [
+            (c.name, {k: v for k, v in c.arguments.items() if k in self.written}) for c in probe
+        ]
+        return [(c.name, c.arguments) for c in calls] == wanted
 
 
 class _Call(Struct, frozen=True):
@@ -101,7 +111,17 @@ def derive(render: Render, ends: Sequence[str] = ()) -> Derived | None:
     only = replace(only, comma=call.comma, colon=call.colon)
     notation = _several(only, answer(several), turn_end, ends) or only
     written = answer(several if notation.many else single)
-    return Derived(_with_names(notation), _without_end(written, turn_end, ends))
+    if not lead:  # the prompt has begun the calls
+        notation = _with_prompted(notation, prompt)
+    written = _without_end(written, turn_end, ends)
+    return Derived(_with_names(notation), written, (before and prompt) or header)
+
+
+def _with_prompted(notation: Notation, prompt: str) -> Notation:
+    """The notation with the end of the prompt, if that also stands between two calls."""
+    prompted = _common_end(prompt, notation.between)
+    between = notation.between.removesuffix(prompted)
+    return replace(notation, open=prompted, between=between, prompted=prompted)
 
 
 def _behind_prompt(prompt: str, header: str) -> str:
@@ -177,19 +197,31 @@ def _holed(text: str, number: int, hole: str) -> str:
 def _middle_of_second(behind_name: str, call: _Call) -> str:
     """The text between the second name and its arguments."""
     if call.fields is None:
-        written = json.dumps(_SECOND, separators=(call.comma, call.colon))
-        return behind_name.partition(written)[0]
+        key = behind_name.find('"zq8ka"')
+        return behind_name[: behind_name.rfind("{", 0, key)]
     return behind_name.partition(f"{call.fields.open}zq8ka")[0]
 
 
 def _with_json(text: str) -> _Call | None:
-    """The call whose arguments follow as an object of JSON."""
-    for comma, colon in _SPACINGS:
-        written = json.dumps(_ARGUMENTS, ensure_ascii=False, separators=(comma, colon))
-        middle, arguments, behind = text.partition(written)
-        if arguments:
-            return _Call(middle, behind, comma=comma, colon=colon)
+    """The call whose arguments follow as an object of JSON, in any layout."""
+    start = text.find("{")
+    while start >= 0:
+        try:
+            value, end = json.JSONDecoder().raw_decode(text, start)
+        except ValueError:
+            value, end = None, start
+        if value == _ARGUMENTS:
+            return _with_layout(text[:start], text[start:end], text[end:])
+        start = text.find("{", start + 1)
     return None
+
+
+def _with_layout(middle: str, written: str, behind: str) -> _Call:
+    """The call whose arguments are this JSON, with its separators."""
+    for comma, colon in _SPACINGS:
+        if written == json.dumps(_ARGUMENTS, ensure_ascii=False, separators=(comma, colon)):
+            return _Call(middle, behind, comma=comma, colon=colon)
+    return _Call(middle, behind, comma="", colon="")
 
 
 def _with_fields(text: str) -> _Call | None:
@@ -276,7 +308,6 @@ def _with_values(fields: Fields, values: dict[str, str]) -> Fields | None:
         escaped="&lt;" in markup,
         pythons=tuple(pythons),
         language=language,
-        spaces="\n" in values["zq8ke"] and language is Language.JSON,
         item=item[1] if item and language is Language.ELEMENTS else "item",
     )
 

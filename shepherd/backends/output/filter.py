@@ -9,10 +9,13 @@ from msgspec import Struct
 
 from shepherd.backends.output import reasoning
 from shepherd.backends.output.catalog import ToolCatalog
+from shepherd.backends.output.engine import FirstOf, NotationReader
 from shepherd.backends.output.fences import FENCE_MARKERS, FenceOpening
 from shepherd.backends.output.harmony import HARMONY_OPENERS, open_message
-from shepherd.backends.output.json_calls import BareJsonReader, MistralReader
+from shepherd.backends.output.json_calls import BareJsonReader
+from shepherd.backends.output.known import NOTATIONS
 from shepherd.backends.output.modes import Candidate, Grammar, Lead, Machine, Mode, Opener
+from shepherd.backends.output.notation import Notation
 from shepherd.backends.output.reader import ElementReader, FunctionReader, ReaderFactory
 from shepherd.backends.output.style import CallFormat, OutputStyle
 from shepherd.backends.output.tagged import CLOSINGS, TAGS, TaggedReader
@@ -148,6 +151,9 @@ def _build_machine(
         or (open_message(machine, prompt_tail) if CallFormat.HARMONY in style.formats else None)
         or machine.prose
     )
+    for notation in style.notations:
+        if notation.prompted and prompt_tail.endswith(notation.prompted):
+            machine.mode.feed(notation.prompted)  # the prompt has begun a call
     return machine
 
 
@@ -167,7 +173,10 @@ def _continue_text(
 def _grammar(style: OutputStyle, names: tuple[str, ...]) -> Grammar:
     """The grammar of `style` with tools of these names; without tools there are no calls."""
     formats = style.formats if names else frozenset[CallFormat]()
-    calls = _call_markers(formats, names)
+    calls = _call_markers(style, names) if formats else {}
+    orphans = {*ORPHANS, *(n.closing for n in style.notations if n.closing)}
+    # A word begins a call only at the start of a line: every such letter would be a trigger.
+    words = {marker: calls.pop(marker) for marker in list(calls) if marker[0].isalpha()}
     anywhere = _candidates(calls)
     if style.answer:
         closing = reasoning.answer_closing([a.close for a in style.answer], calls)
@@ -179,24 +188,38 @@ def _grammar(style: OutputStyle, names: tuple[str, ...]) -> Grammar:
         **{m.close: partial(reasoning.hidden_before_content, m.after) for m in style.think},
         **{a.open: partial(reasoning.hidden_before_content, 1) for a in style.answer if a.open},
         **dict.fromkeys(FENCE_MARKERS, FenceOpening),
-        **_candidates(_line_markers(formats, names)),
+        **_candidates(_line_markers(formats, names) | words),
     }
-    return Grammar(style, anywhere, at_line, calls, ORPHANS if names else ())
+    return Grammar(style, anywhere, at_line, calls, orphans if names else ())
 
 
-def _call_markers(
-    formats: Collection[CallFormat], names: Iterable[str]
-) -> dict[str, ReaderFactory]:
+def _call_markers(style: OutputStyle, names: Sequence[str]) -> dict[str, ReaderFactory]:
     """The markers that begin a call anywhere in a line."""
-    table: dict[str, ReaderFactory] = {}
+    table: dict[str, list[ReaderFactory]] = {}
+    if style.formats - {CallFormat.HARMONY}:  # channels have headers of their own
+        for notation in (*style.notations, *NOTATIONS):
+            for marker, factory in _notation_markers(notation, names).items():
+                table.setdefault(marker, []).append(factory)
     for call_format, tags in TAGS.items():
-        if call_format in formats:
-            table |= dict.fromkeys(tags, TaggedReader)
-    if CallFormat.PREFIXED in formats:
-        table["[TOOL_CALLS]"] = MistralReader
-    if CallFormat.XML in formats:
-        table |= {tag.format(name): FunctionReader for tag in _FUNCTIONS for name in names}
-    return table
+        for marker in tags if call_format in style.formats else ():
+            table.setdefault(marker, []).append(TaggedReader)
+    if CallFormat.XML in style.formats:
+        for marker in (tag.format(name) for tag in _FUNCTIONS for name in names):
+            table.setdefault(marker, []).append(FunctionReader)
+    return {
+        marker: factories[0] if len(factories) == 1 else partial(FirstOf, factories=factories)
+        for marker, factories in table.items()
+    }
+
+
+def _notation_markers(notation: Notation, names: Sequence[str]) -> dict[str, ReaderFactory]:
+    """The markers of calls that a notation describes."""
+    if notation.is_object:
+        markers = [m for m in notation.markers(names) if m not in CLOSINGS and notation.closing]
+        return dict.fromkeys(markers, partial(TaggedReader, closing=notation.closing))
+    if notation.fields is None or notation.fields.close.strip():
+        return dict.fromkeys(notation.markers(names), partial(NotationReader, notation=notation))
+    return {}
 
 
 def _line_markers(

@@ -4,7 +4,7 @@ import re
 from abc import abstractmethod
 
 from shepherd.backends.output import bodies, reader, repair
-from shepherd.backends.output.catalog import ToolCatalog, problem_of, problem_of_arguments
+from shepherd.backends.output.catalog import ToolCatalog, problem_of
 
 CALL_KEYS = ("name", "function", "type", "id", "arguments", "parameters")
 _MAX_INDENT = 64
@@ -166,71 +166,3 @@ class FencedCallReader(JsonReader):
     def _settle(self) -> reader.Verdict:
         calls = self._catalog.from_json_text(self._whole_json, explicit=True)
         return self._accept(calls) if len(calls) == 1 else self._reject()
-
-
-class MistralReader(reader.CallReader):
-    """Reads after `[TOOL_CALLS]`; the name is empty if a list or an object follows directly."""
-
-    def __init__(self, catalog: ToolCatalog, marker: str) -> None:
-        super().__init__(catalog)
-        self._name: str | None = None
-        """None until the head is complete; "" for JSON that has the names in it."""
-        self._scanner = repair.JsonScanner()
-        self._parts_before_json = 0
-
-    def feed(self, text: str) -> reader.Verdict | None:
-        """Read the name, then the JSON to its last bracket."""
-        self._pending += text
-        if self._name is None:
-            if not self._read_head():
-                return self._reject()
-            if self._name is None:
-                return None
-        stop, end = self._scanner.scan_to_end(self._pending, 0)
-        if stop is repair.Stop.TOO_DEEP:
-            return self._reject()
-        self._use(end)
-        return self._settle() if stop is repair.Stop.CLOSED else None
-
-    def finish(self, *, truncated: bool) -> reader.Verdict:
-        """Try to repair JSON that has not ended."""
-        return self._reject() if truncated or self._name is None else self._settle()
-
-    def _settle(self) -> reader.Verdict:
-        """The calls in the JSON that was read, or what is wrong with it."""
-        text = "".join(self._parts[self._parts_before_json :])
-        if self._name:
-            calls = self._catalog.from_arguments_text(self._name, text)
-            problem = "" if calls else problem_of_arguments(self._name, text, self._catalog)
-        else:
-            calls = self._catalog.from_json_text(text)
-            problem = "" if calls else problem_of(text, self._catalog)
-        return self._accept(calls) if calls else self._reject(problem)
-
-    def _read_head(self) -> bool:
-        """Whether the text so far can begin a call; a complete head sets the name.
-
-        Such as `now{`, `now[CALL_ID]a1b2[ARGS]{`, or only `[{`.
-        """
-        head = self._pending.lstrip()
-        match = _NAME.match(head)
-        name = match.group() if match else ""
-        behind_name = head[len(name) :]
-        if not behind_name:
-            return len(self._pending) <= _MAX_MISTRAL_HEAD and self._catalog.may_become_known(name)
-        if name and self._catalog.known(name) is None:
-            return False
-        before_json = _BEFORE_ARGUMENTS.match(behind_name) if name else None
-        json_text = behind_name[before_json.end() :] if before_json else behind_name
-        json_start = len(self._pending) - len(json_text)
-        if json_start > _MAX_MISTRAL_HEAD:
-            return False
-        begins = json_text.startswith("{") if name else _BEGINS_OBJECTS.match(json_text)
-        if begins:
-            self._use(json_start)
-            self._name, self._parts_before_json = name, len(self._parts)
-            return True
-        # More text may still complete one of the markers, or the bracket of a list.
-        if name:
-            return any(m.startswith(json_text) for m in ("[CALL_ID]", "[ARGS]"))
-        return not json_text.strip("[ \n")

@@ -5,6 +5,9 @@ from enum import StrEnum
 
 from msgspec import Struct, structs
 
+from shepherd.backends.output import known
+from shepherd.backends.output.notation import Notation
+
 
 class CallFormat(StrEnum):
     """The formats of a tool call that can be switched on and off."""
@@ -45,13 +48,17 @@ THINK = ThinkMarkers("<think>", "</think>")
 
 
 class OutputStyle(Struct, frozen=True):
-    """The formats in a model's output; `separator` precedes the first call in its template."""
+    """The formats in a model's output; `separator` precedes the first call in its template.
+
+    `notations` describe its own way of writing calls.
+    """
 
     family: str = "generic"
     think: tuple[ThinkMarkers, ...] = (THINK,)
     formats: frozenset[CallFormat] = ALL_FORMATS
     separator: str = "\n"
     answer: tuple[AnswerMarkers, ...] = ()
+    notations: tuple[Notation, ...] = ()
 
 
 GENERIC = OutputStyle()
@@ -102,6 +109,16 @@ KIMI3 = OutputStyle(
     ),
 )
 
+_NEXT = "<|eom|><|start|>assistant"
+MUSE = OutputStyle(
+    "muse",
+    think=(ThinkMarkers("to=self<|message|>", _NEXT, after=0),),
+    formats=_NO_CHANNELS,
+    separator="",
+    answer=(AnswerMarkers("to=user<|message|>", _NEXT), AnswerMarkers("", "<|eom|>")),
+    notations=(known.MUSE,),
+)
+
 _FAMILIES: tuple[tuple[tuple[str, ...], OutputStyle], ...] = (
     (("Environment: ipython", "<|eom_id|>"), LLAMA3),
     (("<|observation|>",), GLM),
@@ -114,6 +131,7 @@ _FAMILIES: tuple[tuple[tuple[str, ...], OutputStyle], ...] = (
     (("<|start_of_role|>", "<response>"), GRANITE),
     (("<|START_OF_TURN_TOKEN|>", "<|START_ACTION|>"), COMMAND),
     (("<|open|>", "<|close|>", "<|sep|>"), KIMI3),
+    (("to=self<|message|>", "<|eom|>"), MUSE),
 )
 STYLES = {style.family: style for style in (GENERIC, *(style for _, style in _FAMILIES))}
 """All styles by family."""

@@ -22,29 +22,27 @@ _WRAPPERS = {
     "<|tool_call_start|>": "<|tool_call_end|>",
     "<|START_ACTION|>": "<|END_ACTION|>",
     "<|tools_prefix|>": "<|tools_suffix|>",
-    "<|open|>tools<|sep|>": "<|close|>tools<|sep|>",
     "<|action_start|><|plugin|>": "<|action_end|>",
+    "<longcat_tool_call>": "</longcat_tool_call>",
+    "<dots_function_call>": "</dots_function_call>",
+    "<｜｜DSML｜｜tool_calls>": "</｜｜DSML｜｜tool_calls>",
 }
 _PREFIXES = {
+    "[TOOL_CALLS]": "[/TOOL_CALLS]",
+    "<|python_start|>": "<|python_end|>",
     "<|python_tag|>": "<|eom_id|>",
     "<|tool_call|>": "<|/tool_call|>",
     "<|function_call|>": "<|message_sep|>",
     "<|message_sep|>\n\nfunction call<|role_sep|>\n": "<|message_sep|>",
 }
-_SECTIONS = {
-    "<｜tool▁calls▁begin｜>": "<｜tool▁calls▁end｜>",
-    "<｜tool_calls_begin｜>": "<｜tool_calls_end｜>",
-    "<|tool_calls_section_begin|>": "<|tool_calls_section_end|>",
-} | {tokens.begin: tokens.end for tokens in bodies.CALL_TOKENS}
 TAGS = {
     style.CallFormat.TAGGED: _WRAPPERS,
     style.CallFormat.PREFIXED: _PREFIXES,
-    style.CallFormat.SECTION: _SECTIONS,
 }
-CLOSINGS = _WRAPPERS | _PREFIXES | _SECTIONS
+CLOSINGS = _WRAPPERS | _PREFIXES
 """The closing tag of each opening tag, by format and of all formats."""
 
-_BLANK = re.compile(r"\s*(?:`{3,}(?:json|xml|tool_call)?[ \t]*\n\s*)?")
+_BLANK = re.compile(r"\s*(?:`{3,}(?:json|xml|python|tool_call)?[ \t]*\n\s*)?")
 _TAIL = re.compile(r"[\s}\];,`]*")
 _NAME_END = re.compile(r"(?::\d*|\.\w*)?\s*(?:[<({`]|\Z)")
 _MAX_HEAD = 256
@@ -58,8 +56,8 @@ class TaggedReader(reader.ClosingReader):
     then the string was left open. Without a closing tag the body ends with its JSON or the output.
     """
 
-    def __init__(self, catalog: ToolCatalog, marker: str) -> None:
-        self._tag = CLOSINGS[marker]
+    def __init__(self, catalog: ToolCatalog, marker: str, closing: str = "") -> None:
+        self._tag = closing or CLOSINGS[marker]
         super().__init__(catalog, self._tag)
         # The method that reads next. It is not bound, so that no cycle keeps the reader alive.
         self._step: Callable[[TaggedReader], reader.Verdict | bool] = TaggedReader._read_head
@@ -86,6 +84,8 @@ class TaggedReader(reader.ClosingReader):
     def finish(self, *, truncated: bool) -> reader.Verdict:
         """Decide about a body without its closing tag."""
         if self._step is TaggedReader._read_tail:
+            if _TAIL.fullmatch(self._pending):
+                self._use(len(self._pending))
             return self._accept(self._calls)
         if self._tag_in_string is None or truncated:
             return super().finish(truncated=truncated)

@@ -14,7 +14,7 @@ from shepherd.backends.output.notation import Notation
 from shepherd.backends.output.style import STYLES
 from shepherd.messages import Message
 from tests.backends.output.families import FAMILIES, Family
-from tests.backends.output.support import TOOLS
+from tests.backends.output.support import TOOLS, parse
 from tests.backends.output.test_round_trip import calls, tame_string
 from tests.backends.output.writers import Arguments, Call
 from tests.examples import examples
@@ -75,3 +75,25 @@ def test_the_grammar_takes_what_the_template_writes(name: str, written: list[Cal
     ordered = [(name, in_order(name, arguments)) for name, arguments in written]
     text = family.calls(ordered if family.many else ordered[:1])
     assert accepts(found.notation, text) == ""
+
+
+@families
+@settings(max_examples=examples(40, 5), deadline=None)
+@given(
+    written=st.lists(calls(tame_string), min_size=1, max_size=3),
+    size=st.integers(1, 12),
+    content=st.sampled_from(["", "Now."]),
+)
+def test_calls_are_read_by_their_own_notation(
+    name: str, written: list[Call], size: int, content: str
+) -> None:
+    family = FAMILIES[name]
+    found = derived(family)
+    assert found is not None
+    style = replace(STYLES[family.style], separator=family.separator, notations=(found.notation,))
+    written = written if family.many else written[:1]
+    text = family.render("", content, written)
+    tail = "<|start|>assistant" * (family.style == "harmony")
+    chunks = (text[i : i + size] for i in range(0, len(text), size))
+    outcome = parse(chunks, style, prompt_tail=tail)
+    assert (list(outcome.calls), outcome.content) == (written, content)

@@ -15,6 +15,7 @@ TEMPLATES = {
     "granite": "<|start_of_role|>…<|end_of_role|>…<think></think>…<response></response>…",
     "kimi3": "{{ '<|open|>' + tag }}…<|sep|>…<|close|>…<|end_of_msg|>",
     "command": "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>…<|START_ACTION|>…<|START_THINKING|>",
+    "muse": "{{ '<|start|>assistant to=self<|message|>' + reasoning + '<|eom|>' }}…",
     "generic": "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}",
 }
 

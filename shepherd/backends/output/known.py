@@ -1,0 +1,87 @@
+"""Ways of writing calls that are read from every model, also where its template is not known."""
+
+from shepherd.backends.output.notation import FROM_1, ID, NAME, TYPE, Fields, Notation
+
+_DSEEK_BEGIN, _DSEEK_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
+_DSEEK_CALL, _DSEEK_CLOSE = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
+_STEP_BEGIN, _STEP_END = "<｜tool_calls_begin｜>", "<｜tool_calls_end｜>"
+_STEP_CALL, _STEP_CLOSE = "<｜tool_call_begin｜>", "</steptml:invoke><｜tool_call_end｜>"
+_STEP = Fields('<steptml:parameter name="', '">', "</steptml:parameter>")
+_K3_BEGIN, _K3_END = "<|open|>tools<|sep|>", "<|close|>tools<|sep|>"
+_K3_CALL, _K3_NAMED = '<|open|>call tool="', f'" index="{FROM_1}"<|sep|>'
+_K3_JSON, _K3_CLOSE = '<|open|>json type="object"<|sep|>', "<|close|>call<|sep|>"
+_K3 = Fields(
+    '<|open|>argument key="', f'" type="{TYPE}"<|sep|>', "<|close|>argument<|sep|>",
+    types=(("string", "string"),),
+)  # fmt: skip
+_PLAMO_BEGIN, _PLAMO_END = (f"<|plamo:{word}_tool_requests:plamo|>" for word in ("begin", "end"))
+_PLAMO_CALL = "<|plamo:begin_tool_request:plamo|><|plamo:begin_tool_name:plamo|>"
+_PLAMO_NAMED = "<|plamo:end_tool_name:plamo|><|plamo:begin_tool_arguments:plamo|>"
+_PLAMO_CLOSE = "<|plamo:end_tool_arguments:plamo|><|plamo:end_tool_request:plamo|>"
+_SOLAR_CALL = f"<|tool_call:begin|>{ID}<|tool_call:name|>"
+
+_SECTIONS = (
+    ("<|tool_calls|>", _SOLAR_CALL, "<|tool_call:args|>", "<|tool_call:end|>", ""),
+    (_K3_BEGIN, _K3_CALL, _K3_NAMED + _K3_JSON, f"<|close|>json<|sep|>{_K3_CLOSE}", _K3_END),
+    (_PLAMO_BEGIN, _PLAMO_CALL, _PLAMO_NAMED, _PLAMO_CLOSE, _PLAMO_END),
+    (_PLAMO_BEGIN, _PLAMO_CALL, f"{_PLAMO_NAMED}<|plamo:msg|>", _PLAMO_CLOSE, _PLAMO_END),
+    (
+        "<|tool_calls_section_begin|>",
+        "<|tool_call_begin|>",
+        "<|tool_call_argument_begin|>",
+        "<|tool_call_end|>",
+        "<|tool_calls_section_end|>",
+    ),
+    *(
+        (begin, _DSEEK_CALL + kind, middle, close + _DSEEK_CLOSE, end)
+        for begin, end in ((_DSEEK_BEGIN, _DSEEK_END), (_STEP_BEGIN, _STEP_END))
+        for kind, middle, close in (
+            ("function<｜tool▁sep｜>", "\n```json\n", "\n```"),
+            ("function<｜tool▁sep｜>", "\n", ""),
+            ("", "<｜tool▁sep｜>", ""),
+        )
+    ),
+    ("", "[TOOL_CALLS]", f"[CALL_ID]{ID}[ARGS]", "", ""),
+    ("", "[TOOL_CALLS]", "[ARGS]", "", ""),
+    ("", "[TOOL_CALLS]", "", "", ""),
+)
+"""Sections of calls with arguments as JSON: before all, before a name, behind it, and the ends."""
+
+NOTATIONS = (
+    *(
+        Notation(before_name, middle, close, begin=begin, end=end)
+        for begin, before_name, middle, close, end in _SECTIONS
+    ),
+    Notation(  # MiniCPM5
+        '<function name="',
+        '">',
+        "</function>",
+        fields=Fields('<param name="', '">', "</param>", cdata=True),
+    ),
+    Notation(_K3_CALL, _K3_NAMED, _K3_CLOSE, begin=_K3_BEGIN, end=_K3_END, fields=_K3),
+    *(
+        Notation(
+            _STEP_CALL + kind,
+            f'{named}">',
+            _STEP_CLOSE,
+            begin=_STEP_BEGIN,
+            between="<｜tool_sep｜>",
+            end=_STEP_END,
+            fields=_STEP,
+        )
+        for kind, named in (
+            ("function<｜tool_sep｜>", f'\n<steptml:invoke name="{NAME}'),
+            ('<steptml:invoke name="', ""),
+        )
+    ),
+)
+"""In the order in which they are tried where they begin alike."""
+
+MUSE = Notation(
+    " to=",
+    f'<|message|><atem:function_calls>\n<atem:invoke name="{NAME}">',
+    "\n</atem:invoke>\n</atem:function_calls>",
+    many=False,
+    fields=Fields('\n<atem:parameter name="', '">', "</atem:parameter>"),
+)
+"""The calls of models that write each into a message to the tool."""
