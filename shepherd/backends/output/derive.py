@@ -71,10 +71,10 @@ class Derived(Struct, frozen=True):
     def is_read_as(self, calls: Sequence[ParsedCall]) -> bool:
         """Whether these are the probe's calls, but for what the template leaves out."""
         probe = PROBE_CALLS if self.notation.many else PROBE_CALLS[:1]
-        wanted = [
+        probe_calls = [
             (c.name, {k: v for k, v in c.arguments.items() if k in self.written}) for c in probe
         ]
-        return [(c.name, c.arguments) for c in calls] == wanted
+        return [(c.name, c.arguments) for c in calls] == probe_calls
 
 
 class _Call(Struct, frozen=True):

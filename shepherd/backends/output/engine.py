@@ -1,7 +1,7 @@
 """The reader of calls that a description tells, whatever the family."""
 
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from html import unescape
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from shepherd.backends.output.catalog import (
     properties,
     unknown_tool,
 )
+from shepherd.backends.output.elements import nested_value, trimmed
 from shepherd.backends.output.markers import MarkerSet
 from shepherd.backends.output.notation import (
     FROM_0,
@@ -29,7 +30,6 @@ from shepherd.backends.output.notation import (
     Language,
     Notation,
 )
-from shepherd.json_text import as_object
 from shepherd.messages import JsonObject
 
 _HOLES = {
@@ -301,7 +301,7 @@ class NotationReader(reader.CallReader):
             self._value = (
                 text.lstrip().removeprefix("<![CDATA[")
                 if is_wrapped
-                else _trimmed(text, fields, close)
+                else trimmed(text, fields, close)
             )
             self._use(len(core))
             return True
@@ -317,7 +317,7 @@ class NotationReader(reader.CallReader):
             except ValueError:
                 return text
         if fields.language is Language.ELEMENTS:
-            nested = _nested(text, fields, schema, root)
+            nested = nested_value(text, fields, schema, root)
             if nested is not None:
                 return nested
         return from_text(unescape(text) if fields.escaped else text, schema, root)
@@ -370,104 +370,3 @@ def _parts(text: str) -> list[str]:
 def _first_part(text: str) -> str:
     """The literal text at the beginning of a text with holes, without whitespace."""
     return next(iter(HOLES.split(text)[0].split()), "")
-
-
-def _trimmed(value: str, fields: Fields, close: str) -> str:
-    """The value without the line breaks that belong to the syntax."""
-    begin = fields.middle[len(fields.middle.rstrip()) :]
-    end = close[: len(close) - len(close.lstrip())]
-    has_both = value.startswith("\n") and value.endswith("\n")
-    # Models lay such elements out on several lines though the template does not.
-    if not (begin or end) and has_both and not fields.types and fields.middle == '">':
-        begin = end = "\n"
-    return value.removeprefix(begin).removesuffix(end)
-
-
-def _nested(text: str, fields: Fields, schema: Any, root: JsonObject) -> Any:
-    """The object or the list that consists of elements; None if the text is anything else."""
-    node = as_object(schema)
-    known = properties(node)
-    opening = re.compile(rf"\s*{re.escape(fields.open)}(?P<key>[\w.-]+){re.escape(fields.middle)}")
-    found: list[tuple[str, Any]] = []
-    pos = 0
-    while match := opening.match(text, pos):
-        key = match["key"]
-        end = _closing(text, match.end(), match[0].strip(), fields.close.replace(KEY, key).strip())
-        if end is None:
-            return None
-        inner = text[match.end() : end[0]]
-        own = known.get(key, node.get("items"))
-        value = _nested(inner, fields, own, root)
-        found.append((key, _leaf(inner, own, root) if value is None else value))
-        pos = end[1]
-    if not found or text[pos:].strip():
-        return None
-    is_list = all(key == fields.item for key, _ in found) and fields.item not in known
-    return [value for _, value in found] if is_list else dict(found)
-
-
-def _leaf(text: str, schema: Any, root: JsonObject) -> Any:
-    """A value inside another one: as its schema says, or what it looks like."""
-    if schema is not None:
-        return from_text(text, schema, root)
-    try:
-        return repair.loads(text)
-    except ValueError:
-        return text
-
-
-def _closing(text: str, pos: int, opening: str, closing: str) -> tuple[int, int] | None:
-    """Where the closing text of an element begins and ends; others like it may be inside."""
-    depth = 1
-    while True:
-        end = text.find(closing, pos)
-        if end < 0:
-            return None
-        depth += text.count(opening, pos, end) - 1
-        pos = end + len(closing)
-        if not depth:
-            return end, pos
-
-
-class FirstOf(reader.CallReader):
-    """Several readers of one marker: the first that reads a call counts."""
-
-    def __init__(
-        self, catalog: ToolCatalog, marker: str, factories: Sequence[reader.ReaderFactory]
-    ) -> None:
-        super().__init__(catalog)
-        self._marker = marker
-        first, *others = factories
-        self._reader = first(catalog, marker)
-        self._others = others
-        self._problem = ""
-
-    def feed(self, text: str) -> reader.Verdict | None:
-        """Let the reader read; the next one begins again at the marker."""
-        verdict = self._reader.feed(text)
-        while verdict is not None and not verdict.calls and self._others:
-            verdict = self._next(verdict).feed(verdict.text + verdict.rest)
-        return self._explained(verdict)
-
-    def finish(self, *, truncated: bool) -> reader.Verdict:
-        """Let each reader decide in turn."""
-        verdict = self._reader.finish(truncated=truncated)
-        while not verdict.calls and self._others:
-            following = self._next(verdict)
-            all_text = verdict.text + verdict.rest
-            verdict = following.feed(all_text) or following.finish(truncated=truncated)
-        if truncated:
-            self._problem = ""  # what is cut off is no mistake
-            return reader.Verdict(verdict.text, verdict.calls, verdict.rest)
-        return self._explained(verdict) or verdict
-
-    def _next(self, verdict: reader.Verdict) -> reader.CallReader:
-        self._problem = self._problem or verdict.problem
-        self._reader = self._others.pop(0)(self._catalog, self._marker)
-        return self._reader
-
-    def _explained(self, verdict: reader.Verdict | None) -> reader.Verdict | None:
-        """The verdict, with the reason of the first reader that has one."""
-        if verdict is None or verdict.calls or not self._problem:
-            return verdict
-        return reader.Verdict(verdict.text, (), verdict.rest, self._problem)

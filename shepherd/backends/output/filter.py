@@ -9,14 +9,14 @@ from msgspec import Struct
 
 from shepherd.backends.output import reasoning
 from shepherd.backends.output.catalog import ToolCatalog
-from shepherd.backends.output.engine import FirstOf, NotationReader
+from shepherd.backends.output.engine import NotationReader
 from shepherd.backends.output.fences import FENCE_MARKERS, FenceOpening
 from shepherd.backends.output.harmony import HARMONY_OPENERS, open_message
 from shepherd.backends.output.json_calls import BareJsonReader
 from shepherd.backends.output.known import NOTATIONS
 from shepherd.backends.output.modes import Candidate, Grammar, Lead, Machine, Mode, Opener
 from shepherd.backends.output.notation import Notation
-from shepherd.backends.output.reader import ElementReader, FunctionReader, ReaderFactory
+from shepherd.backends.output.reader import ElementReader, FirstOf, FunctionReader, ReaderFactory
 from shepherd.backends.output.style import CallFormat, OutputStyle
 from shepherd.backends.output.tagged import CLOSINGS, TAGS, TaggedReader
 from shepherd.backends.output.text import TextEvent

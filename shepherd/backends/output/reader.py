@@ -2,7 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -215,3 +215,47 @@ class FunctionReader(ClosingReader):
 
     def _problem(self) -> str:
         return problem_of(self._marker + self._read, self._catalog)
+
+
+class FirstOf(CallReader):
+    """Several readers of one marker: the first that reads a call counts."""
+
+    def __init__(
+        self, catalog: ToolCatalog, marker: str, factories: Sequence[ReaderFactory]
+    ) -> None:
+        super().__init__(catalog)
+        self._marker = marker
+        first, *others = factories
+        self._reader = first(catalog, marker)
+        self._others = others
+        self._problem = ""
+
+    def feed(self, text: str) -> Verdict | None:
+        """Let the reader read; the next one begins again at the marker."""
+        verdict = self._feed(text)
+        while verdict is not None and not verdict.calls and self._others:
+            verdict = self._next(verdict).feed(verdict.text + verdict.rest)
+        return self._explained(verdict)
+
+    def finish(self, *, truncated: bool) -> Verdict:
+        """Let each reader decide in turn."""
+        verdict = self._finish(truncated=truncated)
+        while not verdict.calls and self._others:
+            following = self._next(verdict)
+            all_text = verdict.text + verdict.rest
+            verdict = following.feed(all_text) or following.finish(truncated=truncated)
+        if truncated:
+            self._problem = ""  # what is cut off is no mistake
+            return Verdict(verdict.text, verdict.calls, verdict.rest)
+        return self._explained(verdict) or verdict
+
+    def _next(self, verdict: Verdict) -> CallReader:
+        self._problem = self._problem or verdict.problem
+        self._reader = self._others.pop(0)(self._catalog, self._marker)
+        return self._reader
+
+    def _explained(self, verdict: Verdict | None) -> Verdict | None:
+        """The verdict, with the reason of the first reader that has one."""
+        if verdict is None or verdict.calls or not self._problem:
+            return verdict
+        return Verdict(verdict.text, (), verdict.rest, self._problem)
