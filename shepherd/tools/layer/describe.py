@@ -16,6 +16,8 @@ from shepherd.tools.text import one_line, pluralize, valid_text
 
 _MAX_TEXT = 1 << 20
 """The size of the largest file whose lines are compared."""
+_COMPARED_PER_BYTE = 64
+"""So many bytes that are compared count like one of a diff."""
 _MAX_NEW_NAMES = 8
 """New directories with more files are one line of a listing."""
 
@@ -70,7 +72,7 @@ def diff(effect: Effect, layer: Layer, limit: int) -> str:
             others = pluralize(len(files) - number, "other change")
             return "\n".join([*texts, kept, f"[{pluralize(lines, 'line')}, {others} left out]"])
         texts.append(text)
-        room -= size
+        room = max(0, room - size - effort(change))
     return "\n".join(texts)
 
 
@@ -138,6 +140,12 @@ def _named(change: Change) -> str:
     slash = "/" if change.sort is Sort.DIRECTORY else ""
     names = [f"{name(path)}{slash}" for path in (change.moved_from, change.path) if path]
     return " to ".join(names)
+
+
+def effort(change: Change) -> int:
+    """For how many bytes of a diff the comparison of a file counts: it takes time, too."""
+    old = change.before[2] if change.before and change.sort is Sort.FILE else 0
+    return sum(size for size in (old, change.size) if size <= _MAX_TEXT) // _COMPARED_PER_BYTE
 
 
 def _diff(change: Change, layer: Layer) -> str:

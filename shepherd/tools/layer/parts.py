@@ -49,6 +49,7 @@ class Parts:
                 break
             pieces = list(_pieces(layer, group, limit))
             limit -= sum(len(piece.part.diff) for piece in pieces)
+            limit -= sum(map(describe.effort, group))
             self._pieces += pieces
 
     @property
@@ -125,7 +126,7 @@ def _pieces(layer: Layer, group: Sequence[Change], limit: int) -> Iterator[_Piec
     path = valid_text(next(new, group[0].path))
     effect, paths = Effect(tuple(group)), frozenset(change.path for change in group)
     title = "; ".join(describe.listing(effect, layer, _MAX_TITLES))
-    texts = describe.texts(group[0], layer) if len(group) == 1 else None
+    texts = describe.texts(group[0], layer) if len(group) == 1 and limit > 0 else None
     if texts is not None and not differ_by_line_ends(*texts):
         before, after = texts
         hunks = hunks_of(before, after)

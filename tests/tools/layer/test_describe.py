@@ -11,6 +11,7 @@ from shepherd.tools.layer.change import Change, Deed, Sort
 from shepherd.tools.layer.describe import diff, listing, summary
 from shepherd.tools.layer.effect import Effect, read_effect
 from shepherd.tools.layer.layer import Layer
+from shepherd.tools.layer.parts import Parts
 from tests.tools.layer.running import BOX, run_layered
 from tests.tools.sandbox.boxes import need
 
@@ -176,3 +177,20 @@ def test_many_files_in_directories_in_each_other_are_one_line(
 def test_nothing_is_nothing(root: Path, make_layer: MakeLayer) -> None:
     assert summary(Effect(())) == ""
     assert listing(Effect(()), make_layer(root)) == []
+
+
+def test_many_large_texts_are_not_all_compared(root: Path, make_layer: MakeLayer) -> None:
+    layer = make_layer(root)
+    text = "a line of some text\n" * 40_000
+    for number in range(30):
+        (root / f"large{number}").write_text(f"{text}old\n{text[:99_000]}\nold\n")
+        (layer.upper / f"large{number}").write_text(f"{text}new\n{text[:99_000]}\nnew\n")
+    effect = read_effect(layer)
+
+    shown = diff(effect, layer, 256 << 10)
+    parts = Parts(layer, effect.changes, 256 << 10).offered
+
+    assert 3 < shown.count("+++ ") < 15
+    assert "other changes left out]" in shown
+    assert 3 < sum("hunk" in part.hunk for part in parts) < 30
+    assert len({part.path for part in parts}) == 30
