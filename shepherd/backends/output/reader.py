@@ -232,14 +232,14 @@ class FirstOf(CallReader):
 
     def feed(self, text: str) -> Verdict | None:
         """Let the reader read; the next one begins again at the marker."""
-        verdict = self._feed(text)
+        verdict = self._reader.feed(text)
         while verdict is not None and not verdict.calls and self._others:
             verdict = self._next(verdict).feed(verdict.text + verdict.rest)
         return self._explained(verdict)
 
     def finish(self, *, truncated: bool) -> Verdict:
         """Let each reader decide in turn."""
-        verdict = self._finish(truncated=truncated)
+        verdict = self._reader.finish(truncated=truncated)
         while not verdict.calls and self._others:
             following = self._next(verdict)
             all_text = verdict.text + verdict.rest
