@@ -87,6 +87,9 @@ class Paths(Struct, frozen=True):
 
     layers = _Place("state", "layers")
     """What commands change, until it is committed."""
+
+    patches = _Place("state", "patches")
+    """Changes that waited for an answer when their session ended."""
     """Files as they were before tools changed them."""
 
     responses_file = _Place("state", "responses.db")

@@ -112,6 +112,10 @@ class Conversation:
             self.additions.note(f"[{reviewed.text}]")
         return reviewed.feedback
 
+    async def drop_review(self) -> None:
+        """Forget what waits in the layer of the mode `review`; raises OSError."""
+        await self._workspace.review.drop()
+
     @property
     def session(self) -> Session:
         """The session; `resume` changes it."""
@@ -311,6 +315,8 @@ class Conversation:
                 if command.is_running:
                     self.notices.tell(f"Background {command.title} ends with the session.")
             await self.background.aclose()
+            if sentence := await self._workspace.review.rescue(self.paths.patches):
+                self.notices.tell(sentence)
             if self._delegate_check is not None:
                 await end_tasks(self._delegate_check)
             await self.slot.aclose()

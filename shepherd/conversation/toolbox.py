@@ -26,6 +26,7 @@ from shepherd.session import Session
 from shepherd.tools import consent, deferred, plan
 from shepherd.tools.access import READ_FILE, Access, AccessKind
 from shepherd.tools.function import add_extensions
+from shepherd.tools.layer.rescue import rescue_killed
 from shepherd.tools.layer.shared import SharedLayer
 from shepherd.tools.memory import memory_tools
 from shepherd.tools.permissions.approval import Approver, DenyingApprover
@@ -63,7 +64,7 @@ class Workspace(Struct, frozen=True):
     async def aclose(self) -> None:
         """End the background commands and the MCP servers."""
         await self.background.aclose()
-        await self.review.drop()
+        await self.review.rescue(self.paths.patches)
         if self.servers is not None:
             await self.servers.aclose()
 
@@ -114,6 +115,9 @@ def build_workspace(
     _add_tools(registry, config, knowledge.tools())
     add_plugin_tools(registry, config, notices.tell)
     skills = [skill.place for skill in knowledge.skills]
+    for place in layer_places(paths):
+        for sentence in rescue_killed(place, paths.patches):
+            notices.tell(sentence)
     sandbox = build_sandbox(config, skills, layer_places(paths))
     servers = build_servers(config, paths, policy, sandbox, notices)
     add_tool_search(registry, config, more=servers is not None)

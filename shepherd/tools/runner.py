@@ -25,10 +25,10 @@ from shepherd.tools.permissions.approval import Approver, CallObserver, harmless
 from shepherd.tools.permissions.policy import PermissionPolicy, Verdict
 from shepherd.tools.permissions.rules import Decision
 from shepherd.tools.registry import ToolRegistry
-from shepherd.tools.review import LastAnswer, ReviewChanges, Reviewed, settle
+from shepherd.tools.review import LastAnswer, ReviewChanges, Reviewed, settle, show_conflict
 from shepherd.tools.sandbox.refusal import Refused
 from shepherd.tools.sandbox.sandbox import Sandbox
-from shepherd.tools.settlement import Settlement
+from shepherd.tools.settlement import Settlement, listed
 from shepherd.tools.text import cap_text, valid_text
 from shepherd.tools.tool import AnyTool, CallRunner, ToolContext, ToolResult
 
@@ -141,10 +141,13 @@ class ToolRunner:
         try:
             if not keep:
                 return ""
-            reviewed = await self.review()
-            if reviewed.feedback:  # of the user, or about a conflict
+            reviewed = await self._settled(self.own_layer)
+            if reviewed.feedback:
                 raise errors.ToolError(f"its changes were not kept. {reviewed.feedback}")
             return reviewed.text
+        except errors.ConflictError as error:
+            problem = f"something else changed {listed(error.paths)} at the same time"
+            raise errors.ToolError(f"its changes were not kept: {problem}") from error
         finally:
             await self.own_layer.drop()
 
@@ -153,6 +156,13 @@ class ToolRunner:
         review = self.context.review
         if review is None or review.layer is None:
             return Reviewed("")
+        try:
+            return await self._settled(review)
+        except errors.ConflictError as error:
+            return await show_conflict(review, error)
+
+    async def _settled(self, review: SharedLayer) -> Reviewed:
+        """Ask about all that is in the layer; raises ConflictError."""
         answer = LastAnswer(self.approver)
         call, tool = messages.ToolCall("review", ReviewChanges.name, {}), ReviewChanges()
         consent = self._consent(call, self.policy, answer)

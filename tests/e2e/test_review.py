@@ -1,13 +1,17 @@
 """The mode `review` on a terminal: the parts of a change, and what waits at the end."""
 
 import json
+import re
+import shlex
+import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import Start
-from tests.e2e.terminal import ENTER, ESCAPE, QUIET, Terminal
+from tests.e2e.terminal import CTRL_D, ENTER, ESCAPE, QUIET, Terminal
 from tests.tools.sandbox.boxes import BOXES, need
 
 DOWN, RIGHT, LEFT = "\x1b[B", "\x1b[C", "\x1b[D"
@@ -102,3 +106,65 @@ def test_the_model_goes_on_with_a_word(start: Start, files: Path) -> None:
     terminal.choose("y")
     terminal.wait_for("were kept")
     assert not (files / "old").exists()
+
+
+def stopped_at_the_question(start: Start) -> Terminal:
+    terminal = start(SCRIPT, "--approve", "review", columns=250, rows=40)
+    terminal.wait_for("approve: review")
+    terminal.say("go")
+    terminal.wait_asked("Keep these changes")
+    terminal.send(ESCAPE)
+    terminal.wait_for("interrupted")
+    terminal.settle()
+    return terminal
+
+
+def apply_as_told(shown: str, files: Path) -> None:
+    """Do what a notice about a patch says."""
+    assert (files / "old").exists()
+    command = re.search(r"git -C .*\.patch", shown)
+    assert command, shown
+    subprocess.run(shlex.split(command[0]), check=True)
+    assert not (files / "old").exists()
+    assert (files / "src/new").read_text() == "alpha\n"
+    assert "thirty" in (files / "notes").read_text()
+
+
+@pytest.mark.parametrize("end", [CTRL_D, signal.SIGTERM, signal.SIGHUP])
+def test_what_waits_at_the_end_is_kept_as_a_patch(
+    start: Start, files: Path, home: Path, end: str | signal.Signals
+) -> None:
+    subprocess.run(["git", "init", "-q", files.parent], check=True)
+    terminal = stopped_at_the_question(start)
+    if isinstance(end, str):
+        terminal.send(end)
+    else:
+        terminal.process.send_signal(end)
+    terminal.wait_exit()
+    assert "deleted 1) is kept as a patch" in " ".join(terminal.text().split())
+    [patch] = (home / ".local/state/shepherd/patches").iterdir()
+    assert patch.stat().st_mode & 0o777 == 0o600
+    assert not [*(home / ".local/state/shepherd/layers").iterdir()]
+    apply_as_told(terminal.text(), files)
+
+
+def test_what_waits_is_told_about_after_a_kill(start: Start, files: Path, home: Path) -> None:
+    terminal = stopped_at_the_question(start)
+    terminal.process.kill()
+    terminal.wait_exit()
+    again = start(SCRIPT, columns=250, rows=40)
+    again.wait_for("was killed")
+    again.wait_for(r"\.patch")
+    apply_as_told(again.settle(), files)
+    again.send(CTRL_D)
+    again.wait_exit()
+    once = start(SCRIPT, columns=250, rows=40)
+    once.wait_for("approve: ask")
+    assert "killed" not in once.settle()
+
+
+def test_a_printed_patch_is_not_kept(start: Start, files: Path, home: Path) -> None:
+    terminal = start(SCRIPT, "-e", "go", "--approve", "review", columns=250, rows=60)
+    terminal.wait_for("thirty")
+    assert terminal.wait_exit() == 0
+    assert not (home / ".local/state/shepherd/patches").exists()

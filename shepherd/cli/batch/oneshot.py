@@ -276,6 +276,7 @@ async def run_for_patch(
     sys.stdout.flush()
     if apply and code == 0:
         output.note((await runner.review()).text)
+    await conversation.drop_review()  # the patch is printed
     return code
 
 

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
+OPAQUE = "user.overlay.opaque"
+"""The kernel's mark of a directory that hides the one below it."""
+
 
 class Deed(StrEnum):
     """What happened to a path."""

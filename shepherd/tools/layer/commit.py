@@ -79,6 +79,11 @@ def commit(layer: Layer, changes: Sequence[Change]) -> None:
         remove_tree(aside)
 
 
+def has_intent(base: Path) -> bool:
+    """Whether a commit of the layer in `base` has begun."""
+    return (base / _INTENT).exists()
+
+
 def recover(place: Path) -> list[Path]:
     """End what killed programs have begun: finish their commits, and drop their other layers.
 

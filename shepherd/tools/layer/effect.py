@@ -10,14 +10,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shepherd.errors import ConflictError, ToolError
-from shepherd.tools.layer.change import Change, Deed, Sort, attribute, marks_of, status_of
-from shepherd.tools.layer.layer import Layer
+from shepherd.tools.layer.change import OPAQUE, Change, Deed, Sort, attribute, marks_of, status_of
+from shepherd.tools.layer.layer import LayerFiles
 from shepherd.tools.layer.renames import with_renames
 from shepherd.tools.paths import reason
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.view.toolchains import SYSTEM, tool_paths
 
-_OPAQUE = "user.overlay.opaque"
 _SETS_OWNER = stat.S_ISUID | stat.S_ISGID
 _SPECIAL = "not kept: a device, a pipe or a socket is of no use later"
 _LEADS_OUT = "not kept: the link leads out of the working directory"
@@ -39,7 +38,7 @@ class Effect(Struct, frozen=True):
         return not self.changes
 
 
-def read_effect(layer: Layer) -> Effect:
+def read_effect(layer: LayerFiles) -> Effect:
     """The effect of the commands that have worked in the layer; raises ToolError.
 
     From now on, Shepherd may read and move all that is in the layer.
@@ -60,7 +59,7 @@ def read_effect(layer: Layer) -> Effect:
 class _Reader:
     """Compares the upper directory with the root; directories come before what is in them."""
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: LayerFiles) -> None:
         self._upper = layer.upper
         self._root = layer.root
         self._closed = layer.closed
@@ -78,7 +77,7 @@ class _Reader:
         """Read a directory of the layer that also exists in the root."""
         names = _names(self._upper / path)
         # it was removed and made again; directories in it have no mark of their own
-        was_removed = attribute(self._upper / path, _OPAQUE) == b"y" or path in self._remade
+        was_removed = attribute(self._upper / path, OPAQUE) == b"y" or path in self._remade
         for name in names:
             if was_removed:
                 self._remade.add(path / name)

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from shepherd.config.files import make_private_directory
 from shepherd.errors import ToolError
 from shepherd.tools.files.opening import closing_descriptor
+from shepherd.tools.layer.change import Marks
 from shepherd.tools.program import Program
 from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.boxes.probe import capture
@@ -31,7 +32,21 @@ _ROOT = "root"
 _TRIAL_SECONDS = 10.0
 
 
-class Layer:
+class LayerFiles:
+    """The directory `base` of a layer over the directory `root`, whoever has made it."""
+
+    def __init__(self, base: Path, root: Path) -> None:
+        self.base = base
+        self.root = root
+        self.closed: dict[Path, int] = {}  # the modes of what Shepherd has opened for itself
+
+    @property
+    def upper(self) -> Path:
+        """What has changed, by the same relative paths as in the root."""
+        return self.base / "upper"
+
+
+class Layer(LayerFiles):
     """A new layer over the directory `root`, made in the directory `place`; raises OSError.
 
     As long as the process lives it holds a lock, so that `stale_layers` leaves the layer alone.
@@ -39,13 +54,13 @@ class Layer:
     """
 
     def __init__(self, place: Path, root: Path) -> None:
-        self.root = root
-        self.mounted = asyncio.Lock()
-        self.begun_ns = time.time_ns()
-        self.closed: dict[Path, int] = {}  # the modes of what Shepherd has opened for itself
         make_private_directory(place)
         # boxes refuse links in the paths of what they mount
-        self.base = place.resolve() / f"layer-{secrets.token_hex(8)}"
+        super().__init__(place.resolve() / f"layer-{secrets.token_hex(8)}", root)
+        self.mounted = asyncio.Lock()
+        self.begun_ns = time.time_ns()
+        self.answered: dict[str, Marks] = {}
+        """What something else did to paths, which the layer takes into account."""
         with locked(place):
             self.base.mkdir(mode=0o700)
             self._lock = os.open(self.base, _DIRECTORY)
@@ -61,22 +76,22 @@ class Layer:
             self.drop()
             raise
 
-    @property
-    def upper(self) -> Path:
-        """What has changed, by the same relative paths as in the root."""
-        return self.base / "upper"
-
     def others(self) -> Iterator[Path]:
         """The directories of other layers over the same root."""
         for base in self.base.parent.glob("layer-*"):
             with suppress(OSError):  # it is being removed
-                if base != self.base and (base / _ROOT).readlink() == self.root:
+                if base != self.base and root_of(base) == self.root:
                     yield base
 
     def drop(self) -> None:
         """Forget all changes; raises OSError."""
         remove_tree(self.base)
         os.close(self._lock)
+
+
+def root_of(base: Path) -> Path:
+    """What the layer in `base` lies over; raises OSError."""
+    return (base / _ROOT).readlink()
 
 
 def begun_ns(base: Path) -> int:
@@ -86,7 +101,7 @@ def begun_ns(base: Path) -> int:
 
 def copy_of(base: Path) -> Path:
     """Where a commit puts the new files of the layer if its root is on another file system."""
-    return (base / _ROOT).readlink() / f".shepherd-{base.name}"
+    return root_of(base) / f".shepherd-{base.name}"
 
 
 @contextmanager

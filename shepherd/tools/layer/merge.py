@@ -9,7 +9,7 @@ import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -18,7 +18,15 @@ from msgspec.structs import replace
 
 from shepherd.errors import ConflictError
 from shepherd.tools.files import opening
-from shepherd.tools.layer.change import Change, Deed, Sort, attribute, marks_of, status_of
+from shepherd.tools.layer.change import (
+    OPAQUE,
+    Change,
+    Deed,
+    Sort,
+    attribute,
+    marks_of,
+    status_of,
+)
 from shepherd.tools.layer.git import INDEX, is_of_git, same_index
 from shepherd.tools.layer.layer import Layer, begun_ns
 from shepherd.tools.program import run_git
@@ -28,6 +36,9 @@ _ORIGIN = "user.overlay.origin"
 _MAX_MERGED = 4 << 20
 """The size of the largest file that is merged."""
 _MAX_KEPT = 2000
+_LABELS = ("this turn", "before", "something else, at the same time")
+_MAX_CONFLICTS = 127
+"""The highest number of conflicts that git tells by its exit code; others are errors."""
 
 
 def keep_bases(base: Path, root: Path, paths: Iterable[str]) -> None:
@@ -63,23 +74,7 @@ def reconcile(layer: Layer, changes: Sequence[Change]) -> tuple[list[Change], li
     result: list[Change] = []
     merged: list[str] = []
     conflicts: list[str] = []
-    removed = _removed(layer, changes)
-    # what was below a link is elsewhere
-    links = {c.path for c in changes if c.deed is Deed.DELETED and c.sort is Sort.LINK}
-    for change in changes:
-        if change.deed is Deed.MADE and change.path in removed:
-            result.append(change)  # it takes the place of what is looked at with its removal
-            continue
-        if change.deed is Deed.DELETED and change.path not in removed:
-            continue
-        is_below_link = links and any(str(p) in links for p in Path(change.path).parents)
-        status = None if is_below_link else status_of(layer.root / change.path)
-        if _is_done(change, status):
-            continue
-        if status is not None and change.path == INDEX and _is_only_refreshed(layer):
-            result.append(replace(change, before=marks_of(status)))
-            continue
-        other = _other_deed(layer, change, status)
+    for change, status, other in _compared(layer, changes):
         both = _with_both(layer, change, status) if other else change
         if both is None:
             conflicts.append(f"{change.path} ({other})")
@@ -90,6 +85,88 @@ def reconcile(layer: Layer, changes: Sequence[Change]) -> tuple[list[Change], li
     if conflicts:
         raise ConflictError(conflicts)
     return result, merged
+
+
+def show_conflicts(layer: Layer, changes: Sequence[Change]) -> list[str]:
+    """Put into the layer what something else did, where only one of both changes can be kept.
+
+    Returns a sentence about each path where the layer shows both sides now. With that, what is in
+    the layer counts as the answer to them. Raises OSError.
+    """
+    sentences: list[str] = []
+    for change, status, other in [*_compared(layer, changes)]:
+        # a text of git is no text for the model
+        if other and not is_of_git(change.path) and _with_both(layer, change, status) is None:
+            sentence = _put_both_sides(layer, change, status)
+            sentences += [f"{change.path} {sentence}"] if sentence else []
+    return sentences
+
+
+def _put_both_sides(layer: Layer, change: Change, status: os.stat_result | None) -> str:
+    """How the layer shows both sides of a conflict; "" if it can't."""
+    if status is None:
+        with suppress(OSError):  # it is no copy of something below any more
+            os.removexattr(layer.upper / change.path, _ORIGIN, follow_symlinks=False)
+        return "was deleted there, and would be made again"
+    if change.deed is Deed.DELETED:
+        if not _is_back(layer, change.path):
+            return ""
+        layer.answered[change.path] = marks_of(status)
+        return "was changed there, so it is back"
+    theirs = _content(layer.root / change.path, status) if change.sort is Sort.FILE else None
+    kept = _kept(layer.base, change.path)
+    if theirs is None:
+        return ""
+    both = _merged(layer, layer.upper / change.path, kept, theirs, with_markers=True)
+    if both is None:
+        return ""
+    put(layer, change.path, both)
+    kept.parent.mkdir(exist_ok=True)
+    kept.write_bytes(theirs)  # what is changed there later is merged with this
+    kept.chmod(stat.S_IMODE(status.st_mode))
+    layer.answered[change.path] = marks_of(status)
+    return "has both versions between conflict markers"
+
+
+def _is_back(layer: Layer, path: str) -> bool:
+    """Whether a deleted path is visible in the layer again, with all that was deleted with it."""
+    top = layer.upper / path
+    for place in (top, *top.parents):
+        if place == layer.upper:
+            break
+        status = status_of(place)
+        if status and stat.S_ISCHR(status.st_mode) and status.st_rdev == 0:
+            place.unlink()
+        elif status and (place == top or _hides_below(place, status)):
+            return False  # something else has taken its place
+    return True
+
+
+def _hides_below(place: Path, status: os.stat_result) -> bool:
+    """Whether nothing below the layer is visible through a path of it."""
+    return not stat.S_ISDIR(status.st_mode) or attribute(place, OPAQUE) == b"y"
+
+
+_Comparison = tuple[Change, os.stat_result | None, Deed | None]
+
+
+def _compared(layer: Layer, changes: Sequence[Change]) -> Iterator[_Comparison]:
+    """The changes to do, with the status of each path now, and what something else did there."""
+    removed = _removed(layer, changes)
+    # what was below a link is elsewhere
+    links = {c.path for c in changes if c.deed is Deed.DELETED and c.sort is Sort.LINK}
+    for change in changes:
+        if change.deed is Deed.MADE and change.path in removed:
+            yield change, None, None  # it takes the place of what is looked at with its removal
+            continue
+        if change.deed is Deed.DELETED and change.path not in removed:
+            continue
+        is_below_link = links and any(str(p) in links for p in Path(change.path).parents)
+        status = None if is_below_link else status_of(layer.root / change.path)
+        if status is not None and change.path == INDEX and _is_only_refreshed(layer):
+            yield replace(change, before=marks_of(status)), status, None
+        elif not _is_done(change, status):
+            yield change, status, _other_deed(layer, change, status)
 
 
 def put(layer: Layer, path: str, data: bytes) -> None:
@@ -139,6 +216,8 @@ def _other_deed(layer: Layer, change: Change, status: os.stat_result | None) -> 
     is_directory = change.sort is Sort.DIRECTORY and stat.S_ISDIR(status.st_mode)
     if is_directory and change.deed is Deed.MODE:
         return None
+    if layer.answered.get(change.path) == marks_of(status) == change.before:
+        return None
     # the time of a change of status can't be set by programs
     is_old = status.st_ctime_ns < layer.begun_ns and marks_of(status) == change.before
     return None if is_old else Deed.CHANGED
@@ -171,15 +250,22 @@ def _with_both(layer: Layer, change: Change, status: os.stat_result | None) -> C
     return replace(change, deed=Deed.CHANGED, before=marks_of(status), mode=mode, size=size)
 
 
-def _merged(layer: Layer, ours: Path, kept: Path, theirs: bytes) -> bytes | None:
-    """The text with both changes; None if they touch, or if this can't be known."""
-    other = layer.base / "theirs"
-    if not kept.exists() or ours.stat().st_size > _MAX_MERGED:
+def _merged(
+    layer: Layer, ours: Path, kept: Path, theirs: bytes, *, with_markers: bool = False
+) -> bytes | None:
+    """The text with both changes; None if they touch, or if this can't be known.
+
+    With markers, both versions stand where they touch; only what is no text is None.
+    """
+    other, base = layer.base / "theirs", kept if kept.exists() else Path(os.devnull)
+    if ours.stat().st_size > _MAX_MERGED or not (with_markers or kept.exists()):
         return None
     other.write_bytes(theirs)
-    words = ["merge-file", "-p", "-q", str(ours), str(kept), str(other)]
+    labels = [word for label in _LABELS for word in ("-L", label)]
+    words = ["merge-file", "-p", "-q", *labels, str(ours), str(base), str(other)]
     process = run_git(layer.base, words)
-    return process.stdout if process is not None and process.returncode == 0 else None
+    most = _MAX_CONFLICTS if with_markers else 0
+    return process.stdout if process is not None and process.returncode <= most else None
 
 
 def _kept(base: Path, path: str) -> Path:

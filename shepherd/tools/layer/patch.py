@@ -9,7 +9,7 @@ from pathlib import Path
 from shepherd.errors import ToolError
 from shepherd.tools.files import opening
 from shepherd.tools.layer.change import Change, Deed, Sort
-from shepherd.tools.layer.layer import Layer
+from shepherd.tools.layer.layer import LayerFiles
 from shepherd.tools.program import run_git
 
 _PATCH_SECONDS = 60.0
@@ -21,7 +21,7 @@ _DIFF = (
 )
 
 
-def patch(changes: Sequence[Change], layer: Layer) -> bytes:
+def patch(changes: Sequence[Change], layer: LayerFiles) -> bytes:
     """The patch, made by git from copies of what changes.
 
     Raises ToolError without git, and OSError.

@@ -300,3 +300,62 @@ def edited(edits: list[tuple[int, str]]) -> str:
     for number, text in edits:
         lines[number] = text
     return "".join(lines)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [case[:2] for case in CONFLICTS])
+def test_what_a_layer_shows_both_sides_of_can_be_committed(
+    root: Path, make_layer: MakeLayer, ours: str, theirs: str
+) -> None:
+    layer = make_layer(root)
+    run(root, layer, ours)
+    run_plainly(root, theirs)
+    now = view(root)
+    sentences = merge.show_conflicts(layer, read_effect(layer).changes)
+    assert view(root) == now
+
+    conflicts: set[str] = set()
+    try:
+        changes, _merged = merge.reconcile(layer, read_effect(layer).changes)
+    except ConflictError as error:
+        changes, conflicts = [], {path.split(" ")[0] for path in error.paths}
+    if conflicts:  # about links, and what has taken the place of something else
+        assert conflicts - {sentence.split(" ")[0] for sentence in sentences}
+        assert "ln" in ours or "mkdir" in ours + theirs or "> dir" in ours
+        return
+    assert sentences
+    commit(layer, changes)
+    # what something else wrote is there, beside ours if both are text
+    for path, (_mode, content) in now.items():
+        assert set(content.splitlines()) <= set(view(root)[path][1].splitlines())
+
+
+def test_a_deletion_is_done_again_after_its_conflict(root: Path, make_layer: MakeLayer) -> None:
+    layer = make_layer(root)
+    run(root, layer, "rm -r dir file")
+    run_plainly(root, "echo y >> dir/in; echo z > dir/new")
+    sentences = merge.show_conflicts(layer, read_effect(layer).changes)
+    paths = [sentence.removesuffix(" was changed there, so it is back") for sentence in sentences]
+    assert sorted(paths) == ["dir", "dir/in", "dir/new"]
+    assert [change.path for change in read_effect(layer).changes] == ["file"]
+    run(root, layer, "rm -r dir")
+    changes, _merged = merge.reconcile(layer, read_effect(layer).changes)
+    commit(layer, changes)
+    assert sorted(view(root)) == ["link"]
+
+
+def test_what_changes_again_is_merged_with_the_answer(root: Path, make_layer: MakeLayer) -> None:
+    layer = make_layer(root)
+    run(root, layer, "sed -i '2s/line/ours/' file")
+    run_plainly(root, "sed -i '2s/line/theirs/' file")
+    assert merge.show_conflicts(layer, read_effect(layer).changes)
+    text = (layer.upper / "file").read_text()
+    assert text.startswith("line 0\n<<<<<<< this turn\nours 1\n=======\ntheirs 1\n>>>>>>> ")
+    run(root, layer, "sed -i -e '/^[<=>]/d' -e '/^theirs/d' file")
+    run_plainly(root, "sed -i '25s/line/later/' file")
+
+    changes, paths = merge.reconcile(layer, read_effect(layer).changes)
+    commit(layer, changes)
+
+    assert paths == ["file"]
+    expected = LINES.replace("line 1\n", "ours 1\n").replace("line 24\n", "later 24\n")
+    assert (root / "file").read_text() == expected

@@ -111,9 +111,31 @@ async def test_a_conflict_drops_nothing(shop: Open) -> None:
     await workshop.call("execute_command", command="sed -i s/two/2/ src/a.txt")
     (workshop.root / "src/a.txt").write_text("something else\n")
     reviewed = await workshop.runner.review()
-    assert "src/a.txt" in reviewed.feedback
+    assert "src/a.txt has both versions between conflict markers" in reviewed.feedback
+    assert "src/a.txt (changed)" in reviewed.text
     assert (workshop.root / "src/a.txt").read_text() == "something else\n"
-    assert "2" in await workshop.call("execute_command", command="cat src/a.txt")
+    assert workshop.request_count == 1
+
+    # the model sees both, and settles it
+    assert await workshop.call("read_file", path="src/a.txt") == (
+        "<<<<<<< this turn\none\n2\n=======\nsomething else\n"
+        ">>>>>>> something else, at the same time"
+    )
+    await workshop.call("execute_command", command="echo something else, and 2 > src/a.txt")
+    workshop.approver.script(Choice.ONCE)
+    assert (await workshop.runner.review()).text.startswith(KEPT)
+    assert "-something else\n+something else, and 2" in workshop.approver.requests[-1].detail
+    assert (workshop.root / "src/a.txt").read_text() == "something else, and 2\n"
+
+
+async def test_a_conflict_about_what_is_no_text_waits(shop: Open) -> None:
+    workshop = shop([Choice.ONCE, Choice.ONCE])
+    await workshop.call("execute_command", command="printf '\\0x' > src/a.txt")
+    (workshop.root / "src/a.txt").write_bytes(b"\0y")
+    reviewed = await workshop.runner.review()
+    assert "for the end of the next turn" in reviewed.text
+    assert reviewed.feedback == ""
+    assert (workshop.root / "src/a.txt").read_bytes() == b"\0y"
 
 
 async def test_what_programs_run_needs_its_own_question(shop: Open) -> None:
