@@ -315,7 +315,7 @@ class Conversation:
                 if command.is_running:
                     self.notices.tell(f"Background {command.title} ends with the session.")
             await self.background.aclose()
-            if sentence := await self._workspace.review.rescue(self.paths.patches):
+            if sentence := await self._workspace.end_review():
                 self.notices.tell(sentence)
             if self._delegate_check is not None:
                 await end_tasks(self._delegate_check)

@@ -23,10 +23,11 @@ from shepherd.messages import ToolSpec
 from shepherd.models import BUILTIN_TOOLS
 from shepherd.plugins import Group, Plugins
 from shepherd.session import Session
+from shepherd.tasks import in_thread_to_end
 from shepherd.tools import consent, deferred, plan
 from shepherd.tools.access import READ_FILE, Access, AccessKind
 from shepherd.tools.function import add_extensions
-from shepherd.tools.layer.rescue import rescue_killed
+from shepherd.tools.layer.rescue import rescue, rescue_killed
 from shepherd.tools.layer.shared import SharedLayer
 from shepherd.tools.memory import memory_tools
 from shepherd.tools.permissions.approval import Approver, DenyingApprover
@@ -64,9 +65,18 @@ class Workspace(Struct, frozen=True):
     async def aclose(self) -> None:
         """End the background commands and the MCP servers."""
         await self.background.aclose()
-        await self.review.rescue(self.paths.patches)
+        await self.end_review()
         if self.servers is not None:
             await self.servers.aclose()
+
+    async def end_review(self) -> str:
+        """Keep what waits in the layer of the mode `review`; returns a sentence about that."""
+        layer = self.review.layer
+        if layer is None:
+            return ""
+        sentence = await in_thread_to_end(lambda: rescue(layer, self.paths.patches))
+        await self.review.drop()
+        return sentence
 
     def tool_runner(
         self,

@@ -72,7 +72,7 @@ def test_some_hunks_and_files_are_kept(start: Start, files: Path) -> None:
 
 def test_parts_in_plain_lines(start: Start, files: Path) -> None:
     terminal = start(SCRIPT, "--approve", "review", columns=120, rows=60, env={"TERM": "dumb"})
-    terminal.wait_for("all that it has changed")
+    terminal.wait_for("(?m)^>")
     terminal.say("go")
     terminal.wait_for(r"always/some/no/tell/diff\]")
     terminal.settle(QUIET)

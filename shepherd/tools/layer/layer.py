@@ -45,6 +45,11 @@ class LayerFiles:
         """What has changed, by the same relative paths as in the root."""
         return self.base / "upper"
 
+    @property
+    def undecided(self) -> Path:
+        """A file that is there if the user decides on the layer later."""
+        return self.base / "undecided"
+
 
 class Layer(LayerFiles):
     """A new layer over the directory `root`, made in the directory `place`; raises OSError.

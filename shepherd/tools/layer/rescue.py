@@ -16,13 +16,6 @@ from shepherd.tools.layer.layer import LayerFiles, root_of, stale_layers
 from shepherd.tools.layer.patch import patch
 from shepherd.tools.paths import reason
 
-_MARK = "undecided"
-
-
-def mark_undecided(layer: LayerFiles) -> None:
-    """Note that the user decides on the layer later; raises OSError."""
-    (layer.base / _MARK).touch(mode=0o600)
-
 
 def rescue(layer: LayerFiles, patches: Path) -> str:
     """Keep what is in the layer in a file of the directory `patches`.
@@ -54,11 +47,12 @@ def rescue_killed(place: Path, patches: Path) -> Iterator[str]:
     for base in stale_layers(place):
         with suppress(OSError):
             root = root_of(base)
-            if not (base / _MARK).exists() or has_intent(base) or not root.is_dir():
+            layer = LayerFiles(base, root)
+            if not layer.undecided.exists() or has_intent(base) or not root.is_dir():
                 continue
-            if sentence := rescue(LayerFiles(base, root), patches):
+            if sentence := rescue(layer, patches):
                 yield f"A session in {root} was killed. {sentence}"
-            (base / _MARK).unlink()
+            layer.undecided.unlink()
 
 
 def apply_command(root: Path, file: Path) -> str:

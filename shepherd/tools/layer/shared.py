@@ -1,14 +1,12 @@
 """One layer for many calls: they see what the others have changed, and nothing else does."""
 
 import asyncio
-from functools import partial
 from pathlib import Path
 
 from shepherd.errors import ToolError
 from shepherd.tasks import in_thread_to_end
 from shepherd.tools.layer.layer import Layer
 from shepherd.tools.layer.merge import keep_bases_so_far
-from shepherd.tools.layer.rescue import mark_undecided, rescue
 from shepherd.tools.layer.view import Views
 
 
@@ -28,18 +26,10 @@ class SharedLayer:
             if place is None:
                 raise ToolError("no layer works here any more")
             self.layer = await asyncio.to_thread(Layer, place, root)
-            mark_undecided(self.layer)
+            self.layer.undecided.touch(mode=0o600)
         else:
             await asyncio.to_thread(keep_bases_so_far, self.layer)
         return self.layer
-
-    async def rescue(self, patches: Path) -> str:
-        """Drop the layer, and keep its changes as a patch; returns a sentence about that."""
-        if self.layer is None:
-            return ""
-        sentence = await in_thread_to_end(partial(rescue, self.layer, patches))
-        await self.drop()
-        return sentence
 
     async def drop(self) -> None:
         """Forget all changes in the layer, if there is one; raises OSError."""
