@@ -141,10 +141,8 @@ def harmless_error(error: Exception) -> str:
     return HELD_BACK if content.holds_private_key(text) else text
 
 
-_GIT_SUBCOMMANDS = frozenset(
-    {"status", "log", "diff", "show", "blame", "ls-files", "describe", "add", "commit"}
-)
-"""Harmless with all options, except those of `runs_more`, which no rule allows."""
+_GIT_SUBCOMMANDS = frozenset({"status", "log", "diff", "show", "blame", "ls-files", "describe"})
+"""Of these, the forms that only read are known."""
 
 _LISTERS = frozenset({"ls", "pwd", "du", "df", "which"})
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "fish", "ssh"})

@@ -108,7 +108,7 @@ def _command_accesses(command: syntax.Command, places: Places, depth: int) -> It
     claim = Claim.OPAQUE if is_doubtful(command, places) else Claim.EXACT
     if command.words or command.assignments:
         text = syntax.command_text([*command.assignments, *command.words])
-        yield Access(AccessKind.SHELL, text, claim, named_words(command, places))
+        yield Access(AccessKind.SHELL, text, claim, named_words(command))
     elif claim is Claim.OPAQUE:  # a redirection alone has no words that a rule could name
         yield Access(AccessKind.SHELL, ">", claim)
     if command.words:
@@ -251,7 +251,6 @@ def is_doubtful(command: syntax.Command, places: Places) -> bool:
         or any(is_setting(word.text, command.program) for word in command.assignments)
         or changes_shell(command.texts)
         or may_become_option(command.words)
-        or (bool(command.words) and programs.runs_more(command.texts))
     )
 
 

@@ -95,15 +95,9 @@ def resolved(word: Word, place: Path) -> Path | None:
         return None
 
 
-def named_words(command: Command, places: Places) -> int:
+def named_words(command: Command) -> int:
     """The number of words of the command that a rule must name, including assignments."""
-    if not command.texts:
-        return 0
-
-    def exists(name: str) -> bool:
-        return any(os.path.lexists(place / name) for place in places.all)
-
-    named = words_to_name(command.texts, exists)
+    named = words_to_name(command.texts) if command.texts else 0
     # words are counted from the first one, and the assignments stand before it
     return named + len(command.assignments) if named else 0
 

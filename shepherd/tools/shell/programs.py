@@ -1,16 +1,18 @@
-"""The programs for whose words a wildcard of a rule may stand: those that only read, and git.
+"""The programs for whose words a wildcard of a rule may stand: those that only read.
 
 Of these programs the forms are known. What any other program does depends on its options and on
 files of the project, so a rule must name all of its words, or the sandbox has to hold it.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from msgspec import Struct
+
 from shepherd.tools import access, paths
-from shepherd.tools.shell.git import Options, git_words_to_name
+from shepherd.tools.shell.git import only_reads
 
 _ANY_FORM = """
 : [ b2sum basename cat cd chmod cksum cmp comm command cp df dirname echo exit expr factor false
@@ -58,7 +60,7 @@ ignore-case include initial-tab invert-match label line-buffered line-number lin
 no-filename no-ignore-case no-messages null null-data only-matching perl-regexp quiet recursive
 regexp silent text with-filename word-regexp
 """
-"""As in git's table: short options, short options with a value, and long options."""
+"""Short options, short options with a value (`#` is a number), and long options."""
 
 _TESTS = """
 -H -L -P -a -amin -anewer -and -atime -cmin -cnewer -ctime -d -daystart -depth -empty -executable
@@ -97,11 +99,35 @@ _COPIERS = frozenset({"cp", "scp"})
 _RECURSIVE = re.compile(r"-[a-zA-Z]*[rRa]|--recursive|--archive|--dereference-recursive")
 
 
-def words_to_name(words: Sequence[str], exists: Callable[[str], bool]) -> int:
+class Options(Struct, frozen=True):
+    """Known options: short flags, short options with a value, long options."""
+
+    flags: str
+    values: str
+    longs: frozenset[str]
+
+    @classmethod
+    def parse(cls, words: Sequence[str]) -> "Options":
+        """Read `-FLAGS -VALUES LONG…`."""
+        flags, values, *longs = words
+        return cls(flags[1:], values[1:], frozenset(longs))
+
+    def knows(self, option: str) -> bool:
+        """Whether the option, or each of a cluster, is known; a long one must be in full."""
+        if option.startswith("--"):
+            return option[2:].partition("=")[0] in self.longs
+        for char in option[1:]:
+            if char in self.values:
+                return True  # what follows is its value
+            if char not in self.flags and not (char.isdigit() and "#" in self.flags):
+                return False
+        return True
+
+
+def words_to_name(words: Sequence[str]) -> int:
     """The number of a command's words that a rule must name; no wildcard may stand for them."""
-    if words[0] == "git":
-        return git_words_to_name(words, exists)
-    return 0 if is_known_form(words) else len(words)
+    is_known = only_reads(words) if words[0] == "git" else is_known_form(words)
+    return 0 if is_known else len(words)
 
 
 def is_known_form(words: Sequence[str]) -> bool:
@@ -263,12 +289,6 @@ _MAX_WORDS = 500
 
 _CODE_OPTIONS = frozenset({"-c", "-e", "--eval", "-p", "-r", "-E"})
 
-_RISKY_GIT_OPTIONS = frozenset(
-    {"--output", "--ext-diff", "--textconv", "--upload-pack", "--receive-pack", "--exec"}
-    | {"--open-files-in-pager"}
-)
-"""Git accepts them abbreviated, too."""
-
 
 def is_interpreter(program: str) -> bool:
     """Whether the program runs a script or its input."""
@@ -312,18 +332,6 @@ def writes_files(words: Sequence[str]) -> bool:
     return any(_program_name(word) in _WRITERS for word in programs) or (
         any(_program_name(word) in _EDITORS for word in programs)
         and any(_EDITS_IN_PLACE.match(word) for word in words)
-    )
-
-
-def runs_more(words: Sequence[str]) -> bool:
-    """Whether an option of git writes a file or runs a program other than git's own."""
-    if _program_name(words[0]) != "git":
-        return False
-    options = [word.partition("=")[0] for word in words[1:] if word.startswith("--")]
-    return any(
-        risky.startswith(option) and len(option) > len("--x")  # shorter ones are ambiguous
-        for risky in _RISKY_GIT_OPTIONS
-        for option in options
     )
 
 

@@ -72,7 +72,7 @@ def test_a_kept_rule_holds_for_one_reading_only(tmp_path: Path, one: str, other:
         ("rm d/<?>", "rm d/*", False),
         ("rm d/[ab]", "rm d/[ab]", True),
         ("rm d/[ab]", "rm d/'[ab]'", False),
-        ("git add *", "git add -- *", True),
+        ("git diff *", "git diff -- *", True),
     ],
 )
 def test_a_rule_by_hand(tmp_path: Path, pattern: str, line: str, *, allowed: bool) -> None:
