@@ -13,6 +13,7 @@ from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choic
 from shepherd.tools.review import DROPPED, KEPT
 from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.sandbox import Finding, Sandbox
+from tests.tools.layer.test_effects_asked import until_done
 from tests.tools.sandbox.boxes import BOXES, need
 from tests.tools.workshop import Workshop, open_workshop
 from tests.undo.project import view
@@ -182,3 +183,21 @@ async def test_some_parts_of_a_turn_are_kept_as_one_step_of_undo(shop: Open) -> 
     assert (workshop.root / "src/a.txt").read_text() == "one\ntwo\n"
     assert (workshop.root / "deep/new.txt").read_text() == "alpha\n"
     assert not [*(workshop.root.parent / "layers").iterdir()]
+
+
+async def test_lines_of_git_wait_for_the_end_too(shop: Open) -> None:
+    workshop = shop([Choice.ONCE])
+    begin = ["git init -q -b main", "git config user.name a", "git config user.email b@example.org"]
+    for line in begin:
+        await until_done(*line.split(), cwd=workshop.root)
+    await workshop.call("execute_command", command="git add -A && git commit -qm one")
+    await workshop.call("write_file", path="b", content="b")
+    log = await workshop.call("execute_command", command="git add b; git commit -qm two; git log")
+    assert "one" in log
+    assert workshop.request_count == 0
+    assert not [*(workshop.root / ".git/refs/heads").iterdir()]
+    assert b".git/" not in await workshop.runner.patch()
+    await workshop.runner.review()
+    [request] = workshop.approver.requests
+    assert "git: 2 commits on main, the index" in request.preview
+    assert [path.name for path in (workshop.root / ".git/refs/heads").iterdir()] == ["main"]
