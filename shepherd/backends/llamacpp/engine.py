@@ -28,6 +28,7 @@ from shepherd.backends.llamacpp.native.params import (
 )
 from shepherd.backends.llamacpp.rpc.workers import Workers, open_workers
 from shepherd.backends.llamacpp.scheduling.job import Post
+from shepherd.backends.llamacpp.scheduling.mtp import has_head
 from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
 from shepherd.backends.llamacpp.scheduling.speculator import (
     Speculator,
@@ -87,10 +88,13 @@ class Engine(Struct, eq=False):
             devices=None if workers is None else workers.devices,
         )
 
+        by_itself = settings.speculation == "auto" and not settings.draft_model
+        mtp = by_itself and not settings.deterministic and workers is None and has_head(header)
+
         def load_as(fit: fitting.Fit) -> "Engine":
             rollback, applied = fit.demand.rollback, fit.applied(settings)
             return cls._load(
-                _Order(path, applied, parallel, post, cache, wake, workers, choice, rollback)
+                _Order(path, applied, parallel, post, cache, wake, workers, choice, rollback, mtp)
             )
 
         engine, engine_fit = fitting.load_fitted(fit, load_as)
@@ -106,6 +110,7 @@ class Engine(Struct, eq=False):
         adapters = configured_adapters(settings)
         with ExitStack() as resources:
             params = model_params(settings, os.environ, workers)
+            params.load_mtp = order.mtp
             model = NativeModel(path, params, workers)
             resources.callback(model.close)
             if not model.can_generate:
@@ -127,7 +132,9 @@ class Engine(Struct, eq=False):
                 make_deterministic(model, context)
             pool = _sequence_pool(model, context, settings, disk)
             pool.set_initial_count(parallel.initial)
-            speculator = open_speculator(settings, model, context) if pool.can_draft else None
+            speculator = (
+                open_speculator(settings, model, context, mtp=order.mtp) if pool.can_draft else None
+            )
             if speculator is not None:
                 resources.callback(speculator.close)
             images = _image_encoder(order, model, context)
@@ -196,7 +203,8 @@ class Engine(Struct, eq=False):
 class _Order(Struct, frozen=True):
     """A model to load, its settings, and the RPC workers that share it.
 
-    States of sequences can forget `rollback` tokens, if llama.cpp can do that for this model.
+    States of sequences can forget `rollback` tokens, if llama.cpp can do that for this model. With
+    `mtp` its layer that drafts is loaded, too.
     """
 
     path: Path
@@ -208,6 +216,7 @@ class _Order(Struct, frozen=True):
     workers: Workers | None
     choice: ProjectorChoice
     rollback: int
+    mtp: bool
 
 
 def _import_what_answers_need(path: Path) -> None:

@@ -313,7 +313,7 @@ def test_a_state_that_was_rolled_back_is_shared(kind: str, request: pytest.Fixtu
         sequence, _, _ = room.run(prompt)
         drafted = [50, 51, 52]
         room.context.decode([Span(sequence.id, len(prompt), drafted, wants_logits=True)])
-        room.pool.mirror.extend(sequence, drafted)
+        room.pool.mirror.extend(sequence, drafted, len(drafted) - 1)
         room.pool.mirror.trim(sequence, len(prompt) + 1)
         longer = [*prompt, 50, 60]
         logits, cached = room.finish(longer)

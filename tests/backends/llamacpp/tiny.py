@@ -183,9 +183,15 @@ def write_lfm2(path: Path, *, context: int = 512, seed: int = 0) -> Path:
     return path
 
 
-def write_qwen35(path: Path, *, context: int = 512, seed: int = 0) -> Path:
-    """A Qwen3.5, whose states (of gated delta nets) can forget the last tokens."""
-    writer = _writer(path, "qwen35", context, BOS_TEMPLATE)
+def write_qwen35(path: Path, *, context: int = 512, seed: int = 0, mtp: bool = False) -> Path:
+    """A Qwen3.5, whose states (of gated delta nets) can forget the last tokens.
+
+    With `mtp` a layer behind it predicts the token after the next one.
+    """
+    layers = LAYERS + mtp
+    writer = _writer(path, "qwen35", context, BOS_TEMPLATE, layers)
+    if mtp:
+        writer.add_nextn_predict_layers(1)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(HEADS)
     writer.add_key_length(WIDTH // HEADS)
@@ -200,7 +206,7 @@ def write_qwen35(path: Path, *, context: int = 512, seed: int = 0) -> Path:
     writer.add_ssm_group_count(HEADS)
     size = _add_vocabulary(writer)
     shapes = {"token_embd": (size, WIDTH), "output_norm": (WIDTH,)}
-    for i in range(LAYERS):
+    for i in range(layers):
         shapes |= _feed_forward(i)
         del shapes[f"blk.{i}.ffn_norm"]
         shapes |= {f"blk.{i}.attn_norm": (WIDTH,), f"blk.{i}.post_attention_norm": (WIDTH,)}
@@ -214,13 +220,19 @@ def write_qwen35(path: Path, *, context: int = 512, seed: int = 0) -> Path:
         "blk.0.ssm_alpha": (HEADS, WIDTH),
         "blk.0.ssm_norm": (WIDTH // HEADS,),
         "blk.0.ssm_out": (WIDTH, WIDTH),
-        "blk.1.attn_q": (2 * WIDTH, WIDTH),
-        "blk.1.attn_k": (WIDTH, WIDTH),
-        "blk.1.attn_v": (WIDTH, WIDTH),
-        "blk.1.attn_output": (WIDTH, WIDTH),
-        "blk.1.attn_q_norm": (WIDTH // HEADS,),
-        "blk.1.attn_k_norm": (WIDTH // HEADS,),
     }
+    for i in range(1, layers):
+        shapes |= _attention(i) | {
+            f"blk.{i}.attn_q": (2 * WIDTH, WIDTH),
+            f"blk.{i}.attn_q_norm": (WIDTH // HEADS,),
+            f"blk.{i}.attn_k_norm": (WIDTH // HEADS,),
+        }
+    if mtp:
+        shapes |= {
+            f"blk.{LAYERS}.nextn.eh_proj": (WIDTH, 2 * WIDTH),
+            f"blk.{LAYERS}.nextn.enorm": (WIDTH,),
+            f"blk.{LAYERS}.nextn.hnorm": (WIDTH,),
+        }
     _add_weights(writer, shapes, seed)
     return path
 

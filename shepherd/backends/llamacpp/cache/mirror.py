@@ -70,12 +70,15 @@ class Mirror:
         first = self._context.position_range(sequence.id)[0] if self._window else 0
         return first <= self._seen_from(sequence.position_at(keep))
 
-    def extend(self, sequence: CachedSequence, tokens: Sequence[int]) -> None:
-        """Note decoded tokens; raises BackendError if llama.cpp's memory differs."""
+    def extend(self, sequence: CachedSequence, tokens: Sequence[int], drafted: int = 0) -> None:
+        """Note decoded tokens; the last `drafted` ones are a draft of the last batch.
+
+        Raises BackendError if llama.cpp's memory differs.
+        """
         self._unmoved = False  # the batch has moved them
         sequence.append(tokens)
         # llama.cpp keeps the states behind the last tokens of a batch
-        sequence.forgettable = min(len(tokens) - 1, self._context.rollback)
+        sequence.forgettable = min(drafted, self._context.rollback)
         last = self._context.last_position(sequence.id)
         if not _ends_at(sequence, last):
             expected = sequence.position

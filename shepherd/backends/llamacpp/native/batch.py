@@ -43,6 +43,7 @@ class Batch:
             *(ctypes.cast(base + i * stride, int_pointer) for i in range(size))
         )
         self.size = size
+        self._states = (ctypes.c_float * 0)()
         self.native = bindings().llama_batch(
             0,  # tokens so far, as `fill` says
             self._tokens,
@@ -52,6 +53,15 @@ class Batch:
             self._pointers,
             self._outputs,
         )
+
+    def take_states(self, width: int) -> None:
+        """Make room for a hidden state of `width` bytes for each token."""
+        self._states = (ctypes.c_float * (self.size * width // ctypes.sizeof(ctypes.c_float)))()
+        self.native.embd = ctypes.cast(self._states, ctypes.POINTER(ctypes.c_float))
+
+    def put_states(self, states: bytes) -> None:
+        """Write the hidden states of all tokens."""
+        ctypes.memmove(self._states, states, len(states))
 
     def fill(self, spans: Sequence[Span]) -> int:
         """Write the spans into the arrays; returns the number of tokens."""

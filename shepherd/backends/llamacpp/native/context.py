@@ -98,6 +98,14 @@ class NativeContext:
                     self.remove(span.sequence, span.start + len(span.tokens))
         return code
 
+    def take_states(self, width: int) -> None:
+        """Let batches have a hidden state of `width` bytes for each token; see `put_states`."""
+        self._batch.take_states(width)
+
+    def put_states(self, states: bytes) -> None:
+        """The hidden states of the next batch's tokens, in their order."""
+        self._batch.put_states(states)
+
     def decode_image(self, span: ImageSpan) -> int:
         """Decode tokens of an image; the results and errors are those of `decode`.
 

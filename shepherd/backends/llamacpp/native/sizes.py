@@ -178,7 +178,8 @@ class _Values(Struct, frozen=True):
         heads = self.each("attention.head_count_kv", count)
         every = self.number("full_attention_interval")
         if every and all(heads):  # where all layers have heads, the interval tells
-            return [(layer + 1) % every != 0 for layer in range(count)]
+            last = count - self.number("nextn_predict_layers")  # those behind it only draft
+            return [(layer + 1) % every != 0 and layer < last for layer in range(count)]
         return [not layer_heads for layer_heads in heads]
 
     def state(self) -> int:

@@ -161,7 +161,7 @@ class DecodeLoop:
                     for part, place in zip(parts, places, strict=True)
                 ]
                 self._timer.begin()
-                if self._context.decode(spans) != DECODED:
+                if self._planner.decode_spans(jobs, spans) != DECODED:
                     return self._planner.next_parts(jobs)
                 self._timer.returned()
                 decoded += 1

@@ -30,6 +30,19 @@ class DraftRequest(Struct, frozen=True):
     length: int
 
 
+class TokenSeconds:
+    """How long a drafted token takes, by a moving average; 0 before the first."""
+
+    def __init__(self) -> None:
+        self.mean = 0.0
+
+    def note(self, tokens: int, seconds: float) -> None:
+        """Learn from a draft of so many tokens."""
+        if tokens:
+            measured = seconds / tokens
+            self.mean += _LEARNING_RATE * (measured - self.mean) if self.mean else measured
+
+
 class _Mirror(Struct):
     """The tokens in memory; the first `confirmed` of them are certainly those of the owner."""
 
@@ -43,7 +56,7 @@ class DraftModel:
 
     def __init__(self, model: NativeModel, context: NativeContext) -> None:
         """Owns both, whose memory must be able to forget rejected tokens: see `open`."""
-        self.seconds_per_token = 0.0
+        self._seconds = TokenSeconds()
         self._model = model
         self._context = context
         self._stopwatch = context.stopwatch
@@ -62,6 +75,14 @@ class DraftModel:
         context.clear()
         return cls(model, context)
 
+    @property
+    def seconds_per_token(self) -> float:
+        """What drafting one token takes, in seconds; 0 if that is unknown."""
+        return self._seconds.mean
+
+    def note(self, jobs: Sequence[object], spans: Sequence[Span]) -> None:
+        """Nothing: it reads the text of a request itself."""
+
     def draft(self, requests: Sequence[DraftRequest]) -> list[list[int]]:
         """A draft for each request; empty while the request's text is not read yet."""
         started = self._stopwatch.now()
@@ -78,9 +99,7 @@ class DraftModel:
                 drafts[sequence].append(token)
                 last_tokens[sequence] = token
         ended = self._stopwatch.finished()  # the next batch must not wait for this work
-        total = sum(map(len, drafts.values()))
-        if total:
-            self._note(total, ended - started)
+        self._seconds.note(sum(map(len, drafts.values())), ended - started)
         return [drafts[request.sequence] for request in requests]
 
     def warm_up(self) -> None:
@@ -139,11 +158,6 @@ class DraftModel:
         for span in spans:
             self._mirrors[span.sequence].tokens.extend(span.tokens)
         return True
-
-    def _note(self, tokens: int, seconds: float) -> None:
-        """Learn how long a drafted token takes, by a moving average."""
-        measured, mean = seconds / tokens, self.seconds_per_token
-        self.seconds_per_token = mean + _LEARNING_RATE * (measured - mean) if mean else measured
 
 
 def check_same_vocabulary(draft: Vocab, target: Vocab) -> None:

@@ -7,7 +7,7 @@ from msgspec import Struct, structs
 
 from shepherd.backends.llamacpp.cache.sequences import CachedSequence, SequencePool
 from shepherd.backends.llamacpp.native import batch, devices
-from shepherd.backends.llamacpp.native.context import NativeContext, Span, Stopwatch
+from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span, Stopwatch
 from shepherd.backends.llamacpp.sampling.candidates import MAX_MEASURED
 from shepherd.backends.llamacpp.scheduling.drafts import MAX_DRAFT, Draft
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
@@ -197,7 +197,17 @@ class Planner:
         # an interrupted step is lost, so none is interrupted in which others have a part
         is_lone_prompt = len(parts) == 1 and not parts[0].job.prompt_done
         interruptible = is_lone_prompt and self._is_calm
-        return self._context.decode(self.spans(parts), interruptible=interruptible)
+        jobs = [part.job for part in parts]
+        return self.decode_spans(jobs, self.spans(parts), interruptible=interruptible)
+
+    def decode_spans(
+        self, jobs: Sequence[Job], spans: Sequence[Span], *, interruptible: bool = False
+    ) -> int:
+        """Decode a span of each job; as `NativeContext.decode`."""
+        code = self._context.decode(spans, interruptible=interruptible)
+        if self._speculator is not None and code == DECODED:
+            self._speculator.note_decoded(jobs, spans)
+        return code
 
     def note_interrupted(self) -> None:
         """A request came while a step ran. Others may follow, so the next steps are short."""

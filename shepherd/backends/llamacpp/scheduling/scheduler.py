@@ -179,7 +179,7 @@ class Scheduler:
     def _extend(self, part: Part) -> bool:
         """Note the tokens of a part; False if its job has failed."""
         try:
-            self.pool.mirror.extend(part.sequence, part.tokens)
+            self.pool.mirror.extend(part.sequence, part.tokens, len(part.draft_tokens))
         except errors.BackendError as error:
             self.queue.fail(part.job, error)
             return False

@@ -3,15 +3,17 @@
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import Any
 
 from shepherd.backends.llamacpp.native import devices
-from shepherd.backends.llamacpp.native.context import NativeContext
+from shepherd.backends.llamacpp.native.context import NativeContext, Span
 from shepherd.backends.llamacpp.native.gguf import check_model_file, locate_model
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.scheduling import draft_model, drafts
 from shepherd.backends.llamacpp.scheduling.job import Job
+from shepherd.backends.llamacpp.scheduling.mtp import MtpHead
 from shepherd.catalog.model_files import parts_of
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import ModelLoadError
@@ -25,7 +27,7 @@ class Speculator:
         vocab: Vocab,
         *,
         lookup: bool = True,
-        model: draft_model.DraftModel | None = None,
+        model: draft_model.DraftModel | MtpHead | None = None,
         always: bool = False,
         exact: bool = False,
         limits: devices.DeviceLimits = devices.CPU_LIMITS,
@@ -65,6 +67,11 @@ class Speculator:
                 self._model, without_draft, room, context_size, longest, budget
             )
         return chosen
+
+    def note_decoded(self, jobs: Sequence[Job], spans: Sequence[Span]) -> None:
+        """Let a layer that drafts read what the model has just decoded."""
+        if self._model is not None:
+            self._model.note(jobs, spans)
 
     def note_batch(self, tokens: int, seconds: float, prompt_speed: float) -> None:
         """Learn from a batch without prompts; `prompt_speed` is in tokens per second."""
@@ -131,7 +138,7 @@ class Speculator:
 
     def _from_model(
         self,
-        model: draft_model.DraftModel,
+        model: draft_model.DraftModel | MtpHead,
         jobs: list[Job],
         room: int,
         context_size: int,
@@ -190,9 +197,12 @@ def _remaining(job: Job, context_size: int) -> int:
 
 
 def open_speculator(
-    settings: LlamaCppSection, model: NativeModel, context: NativeContext
+    settings: LlamaCppSection, model: NativeModel, context: NativeContext, *, mtp: bool = False
 ) -> Speculator | None:
-    """The speculator that the settings ask for, or None; raises ModelLoadError."""
+    """The speculator that the settings ask for, or None; raises ModelLoadError.
+
+    `mtp` says that the model has loaded a layer that drafts.
+    """
     lookup = settings.speculation in ("auto", "lookup")
     if settings.speculation == "draft" and not settings.draft_model:
         raise ModelLoadError(
@@ -202,9 +212,12 @@ def open_speculator(
     if not (lookup or _drafts_by_model(settings)):
         return None
     with ExitStack() as resources:
-        draft: draft_model.DraftModel | None = None
+        draft: draft_model.DraftModel | MtpHead | None = None
         if _drafts_by_model(settings):
             draft = _open_draft(settings, model, context)
+        elif mtp:
+            draft = MtpHead(model, context, _params_beside(settings, model, context))
+        if draft is not None:
             resources.callback(draft.close)
         speculator = Speculator(
             model.vocab,
@@ -234,6 +247,12 @@ def _drafts_by_model(settings: LlamaCppSection) -> bool:
     return bool(settings.draft_model) and settings.speculation in ("auto", "draft")
 
 
+def _params_beside(settings: LlamaCppSection, model: NativeModel, context: NativeContext) -> Any:
+    """The parameters of a context of `model` for as many tokens as `context` has."""
+    same_size = settings.model_copy(update={"context_size": context.size})
+    return context_params(same_size, context.sequences, model.traits)
+
+
 def _open_draft(
     settings: LlamaCppSection, target: NativeModel, context: NativeContext
 ) -> draft_model.DraftModel:
@@ -245,9 +264,7 @@ def _open_draft(
         model = NativeModel(path, model_params(settings, os.environ))
         resources.callback(model.close)
         draft_model.check_same_vocabulary(model.vocab, target.vocab)
-        same_size = settings.model_copy(update={"context_size": context.size})
-        params = context_params(same_size, context.sequences, model.traits)
-        draft_context = NativeContext(model, params)
+        draft_context = NativeContext(model, _params_beside(settings, model, context))
         resources.callback(draft_context.close)
         draft = draft_model.DraftModel.open(model, draft_context)
         resources.pop_all()  # the draft model frees them from here on

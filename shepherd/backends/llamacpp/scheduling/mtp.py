@@ -1,0 +1,212 @@
+"""The layer of a model that predicts the token after the next one (MTP), as a source of drafts.
+
+It reads each token with the hidden state behind the token before it. It has a cache of its own, for
+this layer alone. What it has not read, such as a prompt from the cache, it drafts without.
+"""
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+
+from shepherd.backends.llamacpp.cache.prefixes import common_prefix
+from shepherd.backends.llamacpp.native.bindings import bindings
+from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span
+from shepherd.backends.llamacpp.native.gguf import GgufHeader
+from shepherd.backends.llamacpp.native.model import NativeModel
+from shepherd.backends.llamacpp.scheduling.draft_model import DraftRequest, TokenSeconds
+from shepherd.backends.llamacpp.scheduling.drafts import MAX_DRAFT
+from shepherd.backends.llamacpp.scheduling.job import Job
+from shepherd.errors import BackendError
+
+_ARCHITECTURES = frozenset({"qwen35", "qwen35moe"})
+"""Others may end the process: llama.cpp asserts what it expects of their layers."""
+
+_TENSORS = ("attn_q", "nextn.eh_proj", "nextn.enorm", "nextn.hnorm")
+_CONTEXT_TYPE = 1
+_FLOAT = ctypes.sizeof(ctypes.c_float)
+
+_SET, _ROWS, _ROW = (
+    "_Z26llama_set_embeddings_nextnP13llama_contextbb",
+    "_Z26llama_get_embeddings_nextnP13llama_context",
+    "_Z30llama_get_embeddings_nextn_ithP13llama_contexti",
+)
+"""Functions of C++ that the header of C does not have yet (`llama-ext.h`)."""
+
+
+def has_head(header: GgufHeader) -> bool:
+    """Whether a file has such a layer, and this build of llama.cpp can use it."""
+    architecture = str(header.values.get("general.architecture"))
+    layers = header.values.get(f"{architecture}.block_count")
+    if architecture not in _ARCHITECTURES or not isinstance(layers, int):
+        return False
+    if header.values.get(f"{architecture}.nextn_predict_layers") != 1:
+        return False
+    has_tensors = all(f"blk.{layers - 1}.{name}.weight" in header.weights for name in _TENSORS)
+    return has_tensors and _functions() is not None
+
+
+def _functions() -> Mapping[str, Any] | None:
+    """The functions for hidden states; None if this build does not export them."""
+    library: Any = bindings()._lib  # noqa: SLF001 - the bindings have no names for them
+    try:
+        functions = {name: getattr(library, name) for name in (_SET, _ROWS, _ROW)}
+    except AttributeError:
+        return None
+    handle = ctypes.c_void_p
+    functions[_SET].restype = None
+    functions[_SET].argtypes = (handle, ctypes.c_bool, ctypes.c_bool)
+    functions[_ROWS].restype = functions[_ROW].restype = handle
+    functions[_ROWS].argtypes = (handle,)
+    functions[_ROW].argtypes = (handle, ctypes.c_int32)
+    return functions
+
+
+class _Memory(Struct):
+    """What the layer knows of a sequence: its `tokens`, of which it has read those from `first` on.
+
+    `states` are the hidden states behind the last tokens.
+    """
+
+    owner: object = None
+    tokens: list[int] = field(default_factory=list[int])
+    first: int = 0
+    states: bytes = b""
+
+
+class MtpHead:
+    """Drafts greedily, for several requests at once. Owner thread only; `close` frees it."""
+
+    def __init__(self, model: NativeModel, target: NativeContext, params: Any) -> None:
+        """`params` are those of the `target`, whose hidden states are read.
+
+        Raises ModelLoadError if there is not enough memory.
+        """
+        functions = _functions()
+        assert functions is not None  # `has_head`
+        self._functions = functions
+        params.ctx_type, params.ctx_other, params.n_rs_seq = _CONTEXT_TYPE, target.handle, 0
+        self._target = target
+        self._context = NativeContext(model, params)
+        self._lib = bindings()
+        self._width: int = _FLOAT * self._lib.llama_model_n_embd_out(model.handle)
+        self._context.take_states(self._width)
+        functions[_SET](target.handle, True, False)  # of all tokens
+        functions[_SET](self._context.handle, True, True)  # of those with logits
+        self._memories = [_Memory() for _ in range(target.sequences)]
+        self._seconds = TokenSeconds()
+        self._greedy: Any = self._lib.llama_sampler_init_greedy()
+
+    @property
+    def seconds_per_token(self) -> float:
+        """What drafting one token takes, in seconds; 0 if that is unknown."""
+        return self._seconds.mean
+
+    def note(self, jobs: Sequence[Job], spans: Sequence[Span]) -> None:
+        """Read the spans of these jobs, which the target has just decoded."""
+        rows: int = self._functions[_ROWS](self._target.handle) or 0
+        known: list[Span] = []
+        states: list[bytes] = []
+        for job, span in zip(jobs, spans, strict=True):
+            size = len(span.tokens) * self._width
+            decoded = ctypes.string_at(rows, size) if rows else b""
+            rows += size
+            if not decoded or job.images:  # an image has no tokens that it could read
+                self._forget(span.sequence)
+                continue
+            before = self._align(job, span)
+            own = self._memories[span.sequence]
+            known.append(span._replace(wants_logits=False))
+            states += [before, decoded[: -self._width]]
+            own.tokens.extend(span.tokens)
+            own.states = decoded[-self._width * (MAX_DRAFT + 1) :]
+        if known:
+            self._decode(known, states)
+
+    def draft(self, requests: Sequence[DraftRequest]) -> list[list[int]]:
+        """A draft for each request; empty where the layer lacks the last hidden state."""
+        started = self._context.stopwatch.now()
+        drafts: dict[int, list[int]] = {request.sequence: [] for request in requests}
+        last = {
+            request.sequence: (
+                request.tokens[-1],
+                self._memories[request.sequence].states[-self._width :],
+            )
+            for request in requests
+            if self._is_ready(request)
+        }
+        lengths = {request.sequence: request.length for request in requests}
+        count = 0
+        while going_on := [sequence for sequence in last if lengths[sequence] > count]:
+            spans = [
+                Span(sequence, len(self._memories[sequence].tokens) + count, [token], True)
+                for sequence in going_on
+                for token, _state in [last[sequence]]
+            ]
+            if not self._decode(spans, [last[sequence][1] for sequence in going_on]):
+                break
+            for index, sequence in enumerate(going_on):
+                token = self._lib.llama_sampler_sample(self._greedy, self._context.handle, index)
+                row: int = self._functions[_ROW](self._context.handle, index)
+                last[sequence] = token, ctypes.string_at(row, self._width)
+                drafts[sequence].append(token)
+            count += 1
+        for sequence in last:
+            self._context.remove(sequence, len(self._memories[sequence].tokens))
+        self._seconds.note(
+            sum(map(len, drafts.values())), self._context.stopwatch.finished() - started
+        )
+        return [drafts[request.sequence] for request in requests]
+
+    def warm_up(self) -> None:
+        """Nothing: the layer is part of a model that is warm."""
+
+    def close(self) -> None:
+        """Free everything but the model; safe to call twice."""
+        if self._greedy:
+            self._lib.llama_sampler_free(self._greedy)
+            self._greedy = None
+        self._context.close()
+
+    def _is_ready(self, request: DraftRequest) -> bool:
+        """Whether all tokens but the last are known, and the state behind them."""
+        own = self._memories[request.sequence]
+        is_next = own.owner is request.owner and len(own.tokens) == len(request.tokens) - 1
+        return is_next and bool(own.states)
+
+    def _align(self, job: Job, span: Span) -> bytes:
+        """Forget what is not before the span; returns the hidden state behind the token before it.
+
+        Without one it is zero, as before the first token.
+        """
+        own, start = self._memories[span.sequence], span.start
+        if own.owner is not job or start > len(own.tokens):
+            known = common_prefix(own.tokens, job.tokens[:start])
+            if not own.first <= start <= known:
+                self._forget(span.sequence)
+                own = self._memories[span.sequence]
+                own.tokens, own.first = job.tokens[:start], start
+            own.owner = job
+        behind = len(own.tokens) - start  # rejected tokens of a draft
+        if behind:
+            self._context.remove(span.sequence, start)
+            del own.tokens[start:]
+            own.states = own.states[: -behind * self._width]
+        return own.states[-self._width :] or bytes(self._width)
+
+    def _forget(self, sequence: int) -> None:
+        self._context.remove(sequence, 0)
+        self._memories[sequence] = _Memory()
+
+    def _decode(self, spans: list[Span], states: Sequence[bytes]) -> bool:
+        """Decode tokens with hidden states; after a failure the whole memory is cleared."""
+        try:
+            self._context.put_states(b"".join(states))
+            if self._context.decode(spans) == DECODED:
+                return True
+        except BackendError:  # an answer needs no draft, so it goes on without
+            pass
+        self._context.clear()
+        self._memories = [_Memory() for _ in self._memories]
+        return False
