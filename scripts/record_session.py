@@ -1,5 +1,6 @@
-"""Plays a session with the built-in model on a pty, and draws docs/session.svg and approval.svg."""
+"""Plays sessions on a pty, and draws docs/session.svg, approval.svg and review.svg."""
 
+import json
 import os
 import re
 import sys
@@ -15,18 +16,20 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from tests.e2e.terminal import CTRL_C, CTRL_D, Terminal
+from tests.e2e.terminal import CTRL_C, CTRL_D, ENTER, QUIET, Terminal
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 SHEPHERD = str(Path(sys.executable).with_name("shepherd"))
 COLUMNS, ROWS = 88, 60
+DOWN, RIGHT = "\x1b[B", "\x1b[C"
 
 
 def main() -> int:
     """Play, draw, and print the session as text."""
     with tempfile.TemporaryDirectory() as place:
-        for name, picture in play(Path(place)).items():
+        pictures = {**play(Path(place)), "review.svg": play_review(Path(place))}
+        for name, picture in pictures.items():
             print(picture.plain)
             (DOCS / name).write_text(draw(picture), encoding="utf-8")
     return 0
@@ -48,6 +51,68 @@ def play(home: Path) -> dict[str, Text]:
         again = _continue(terminal)
     shell = Text("\n$ shepherd --continue\n", style="bold")
     return {"approval.svg": question, "session.svg": Text.assemble(session, shell, again)}
+
+
+_TESTS = """import unittest
+from sheep import count
+
+
+class Test(unittest.TestCase):
+    def test_a_flock_is_counted(self) -> None:
+        self.assertEqual(count(["Ada", "Bo"]), 2)
+"""
+_COUNT = "def count(flock: list[str]) -> int:\n    return len(flock)\n"
+_REVIEWED = (
+    'call: edit_file {"path": "sheep.py", "old_string": "return 0", '
+    '"new_string": "return len(flock)"}\n---\n'
+    f"call: execute_command {json.dumps({'command': 'python3 -B -m unittest -q; rm draft.txt'})}\n"
+    "---\ntext: The sheep are counted, and the test passes. I removed a draft.\n"
+)
+
+
+def play_review(home: Path) -> Text:
+    """The picture of a turn in the mode `review`, of which one part is not kept."""
+    folder = home / "flock"
+    folder.mkdir()
+    (folder / "sheep.py").write_text(_COUNT.replace("len(flock)", "0"))
+    (folder / "test_sheep.py").write_text(_TESTS)
+    (folder / "draft.txt").write_text("count them by hand\n")
+    script = home / "script.txt"
+    script.write_text(_REVIEWED)
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm-256color"}
+    env |= {"LC_ALL": "C.UTF-8", "COLORTERM": "truecolor"}
+    argv = [SHEPHERD, "--approve", "review", "--model", f"script:{script}"]
+    with Terminal(argv, folder, env, columns=COLUMNS, rows=ROWS) as terminal:
+        terminal.wait_for("approve: review")
+        terminal.say("make count() work, and tidy up")
+        terminal.wait_asked("Keep these changes")
+        question = picture_of(terminal)
+        terminal.send("c")
+        time.sleep(QUIET)
+        terminal.send(ENTER)
+        terminal.wait_for("Keep which")
+        terminal.send(" ")
+        terminal.send(DOWN)
+        terminal.send(RIGHT)
+        terminal.wait_for("return len")
+        terminal.settle()
+        parts = picture_of(terminal)
+        terminal.send(ENTER)
+        terminal.wait_for("were kept")
+        terminal.settle()
+        end = picture_of(terminal)
+    pieces = [
+        *_after(question, "› make")[:-1],
+        *_after(parts, "Keep which")[:-1],
+        *_after(end, "  kept "),
+    ]
+    return Text("\n").join(pieces)
+
+
+def _after(picture: Text, begin: str) -> list[Text]:
+    """The lines of a picture from the one that begins so."""
+    lines = picture.split("\n")
+    return lines[next(n for n, line in enumerate(lines) if line.plain.startswith(begin)) :]
 
 
 def draw(picture: Text) -> str:

@@ -16,6 +16,7 @@ from acp.schema import EnvVariable, McpServerStdio, SseMcpServer
 from tests.cli.program import Program
 from tests.cli_acp.editor import Connected, Editor, connected, until
 from tests.pictures import png
+from tests.tools.sandbox.boxes import BOXES, need
 
 LOOK_AND_EDIT = """think: hm
 text: Let me look.
@@ -325,3 +326,33 @@ async def test_servers_of_the_editor_bring_their_tools(program: Program) -> None
     assert "forty-two" in result
     assert "The MCP server old of the editor is not used" in editor.text("agent_thought_chunk")
     assert "my_counter" in editor.requests[0][1][1].name
+
+
+async def test_a_cancelled_review_goes_on_with_the_next_prompt(program: Program) -> None:
+    need(next(box for box in BOXES if box.takes_layers))
+    editor = Editor()
+    script = (
+        'call: write_file {"path": "a", "content": "1"}\n---\ntext: one\n---\n'
+        'call: execute_command {"command": "cat a; echo 2 > b"}\n---\ntext: two\n---\ntext: three'
+    )
+    command = [*program.scripted(script), "--approve", "review"]
+    async with connected(program, editor, *command) as connection:
+        session = await connection.new(program.work)
+        agent, cancelling = connection.agent, list[asyncio.Task[None]]()
+
+        def cancel() -> None:
+            cancelling.append(asyncio.create_task(agent.cancel(session_id=session)))
+
+        editor.answers = [cancel, "once"]
+        assert await connection.prompt(session, "go") == "cancelled"
+        await cancelling[0]
+        assert not (program.work / "a").exists()
+        assert await connection.prompt(session, "and b") == "end_turn"
+        assert [option.option_id for option in editor.requests[-1][1]] == [
+            "once",
+            "session",
+            "always",
+            "deny",
+        ]
+    assert (program.work / "a").read_text() == "1"
+    assert (program.work / "b").read_text() == "2\n"

@@ -6,7 +6,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from scripts import record_work
-from scripts.record_session import DOCS, draw, play
+from scripts.record_session import DOCS, draw, play, play_review
+from tests.tools.sandbox.boxes import BOXES, need
 
 TEXT = re.compile(r'<text class="[^"]*" x="([^"]*)" y="([^"]*)"[^>]*>(.*?)</text>')
 COLUMN = 12.2
@@ -14,6 +15,8 @@ COLUMN = 12.2
 OF_ONE_RUN = {
     r"/\S*/garden\b": "/garden",
     r"--resume \S+": "--resume SESSION",
+    r"Ran 1 test in \S+": "Ran 1 test",
+    r"\d+/32\.8k tokens \(\d%\)( · \d+ tok/s)?": "TOKENS",
     r"\d+/8\.2k tokens \(\d%\)( · \d+ tok/s)?": "NUMBERS",
 }
 """What differs between recordings: places, ids, and speeds. A slow answer shows no speed."""
@@ -46,6 +49,17 @@ def test_the_recorded_session_is_what_happens() -> None:
         assert lines(draw(picture)) == lines(recorded), (
             f"docs/{name} is out of date: python -m scripts.record_session draws it anew"
         )
+
+
+def test_the_recorded_review_is_what_happens() -> None:
+    need(next(box for box in BOXES if box.takes_layers))
+    with TemporaryDirectory() as home:
+        picture = play_review(Path(home))
+    recorded = (DOCS / "review.svg").read_text(encoding="utf-8")
+    assert any("Keep which of these changes?" in line for line in lines(recorded))
+    assert lines(draw(picture)) == lines(recorded), (
+        "docs/review.svg is out of date: python -m scripts.record_session draws it anew"
+    )
 
 
 def test_the_recorded_work_is_what_happens() -> None:
