@@ -101,6 +101,7 @@ def test_answers_are_the_same_and_drafts_those_of_a_layer_that_read_all_at_once(
     """Two turns of several conversations at once, with drafts that are rejected."""
     sampling = Sampling(seed=seed).over(sampling)
     without, ahead = pair
+    jobs: list[Job] = []
     for _turn in range(2):
         expected = without.answer(*(job_for(p, sampling) for p in prompts), max_tokens=20)
         jobs = [job_for(p, sampling) for p in prompts]
