@@ -3,6 +3,7 @@
 All steps are written down before. If the program is killed, the next one finishes them.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -190,7 +191,23 @@ def _copy(source: Path, name: str, directory: int, mode: int) -> None:
         return
     descriptor = os.open(name, _NEW_FILE, 0o600, dir_fd=directory)
     with source.open("rb") as old, os.fdopen(descriptor, "wb") as new:
-        shutil.copyfileobj(old, new)
-        new.flush()
+        _copy_data(old.fileno(), new.fileno())
         shutil.copystat(source, f"/proc/self/fd/{new.fileno()}")
         os.fchmod(new.fileno(), mode)
+
+
+def _copy_data(old: int, new: int) -> None:
+    """Copy a file's content; holes stay holes, so that it takes no more room."""
+    at, size = 0, os.fstat(old).st_size
+    os.truncate(new, size)
+    while at < size:
+        try:
+            at = os.lseek(old, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # the rest is a hole
+                return
+            raise
+        end = os.lseek(old, at, os.SEEK_HOLE)
+        os.lseek(new, at, os.SEEK_SET)
+        while at < end:
+            at += os.sendfile(new, old, at, end - at)

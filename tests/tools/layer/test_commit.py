@@ -265,6 +265,28 @@ def test_of_commits_at_once_no_change_is_lost(tmp_path: Path, place: Path, seed:
     assert {name: (root / name).read_bytes() for name in names} == expected
 
 
+def test_holes_stay_holes(tmp_path: Path, place: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    layer = Layer(place, root)
+    with (layer.upper / "sparse").open("wb") as file:
+        for at in (5 << 20, 400 << 20):
+            file.seek(at)
+            file.write(b"x" * 9000)
+        file.truncate(1 << 30)
+
+    commit(layer, read_effect(layer).changes)
+    layer.drop()
+
+    with (root / "sparse").open("rb") as file:
+        for at in (5 << 20, 400 << 20):
+            file.seek(at - 10)
+            assert file.read(9020) == bytes(10) + b"x" * 9000 + bytes(10)
+    status = (root / "sparse").stat()
+    assert status.st_size == 1 << 30
+    assert status.st_blocks * 512 < 1 << 20
+
+
 @pytest.mark.parametrize("far", [False, True], ids=["same file system", "other file system"])
 def test_what_nobody_may_read_is_committed_too(*, far: bool) -> None:
     base = Path(tempfile.mkdtemp(prefix="shepherd-test-"))
