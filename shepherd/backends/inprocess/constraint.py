@@ -68,13 +68,11 @@ class CompiledConstraint(Struct, frozen=True):
 class Constrainer:
     """Makes constraints from a session's output format and tools, for one model."""
 
-    def __init__(
-        self, style: OutputStyle, notation: Notation | None, *, free_calls: bool = True
-    ) -> None:
+    def __init__(self, style: OutputStyle, *, free_calls: bool = True) -> None:
         """`free_calls`: whether the schemas also apply to calls that the request did not force."""
         self._style = style
         self._has_channels = CallFormat.HARMONY in style.formats
-        self._notation = notation
+        self._notation = notation = style.notations[0] if style.notations else None
         is_marked = notation is not None and notation.marker and not HOLES.search(notation.lead)
         self.checks_calls = free_calls and bool(is_marked)
         """Whether calls that the model makes by itself are held to the schemas."""

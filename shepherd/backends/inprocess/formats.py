@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from shepherd.backends.output.catalog import ParsedCall
@@ -13,15 +14,24 @@ from shepherd.backends.output.style import OutputStyle
 _ID = "call00000"
 _CHUNKS = (1, 3, 7)
 _TAIL = 256
+_SHOWN = 80
 
 
-def proven_notation(render: Render, ends: Sequence[str], style: OutputStyle) -> Notation | None:
-    """The notation of the calls that a template writes; None if what it writes can't be read."""
+class Format(Struct, frozen=True):
+    """The notation of a template's calls; None with the `problem` if it can't be relied on."""
+
+    notation: Notation | None
+    problem: str = ""
+
+
+def proven_format(render: Render, ends: Sequence[str], style: OutputStyle) -> Format:
+    """The format of the calls that a template writes, if what it writes is read again."""
     derived = derive(render, ends)
     if derived is None:
-        return None
-    style = replace(style, notations=(derived.notation,))
-    return derived.notation if is_understood(derived, style) else None
+        return Format(None, "its template writes none that can be described")
+    if not is_understood(derived, replace(style, notations=(derived.notation,))):
+        return Format(None, f"{derived.written[:_SHOWN]!r} is not read as its template means it")
+    return Format(derived.notation)
 
 
 def is_understood(derived: Derived, style: OutputStyle) -> bool:

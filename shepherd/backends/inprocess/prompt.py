@@ -2,13 +2,13 @@
 
 import logging
 import re
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.backends.inprocess.conversation import Conversation
-from shepherd.backends.inprocess.formats import proven_notation
+from shepherd.backends.inprocess.formats import proven_format
 from shepherd.backends.inprocess.fragments import FragmentTokenizer, Tail
 from shepherd.backends.inprocess.special import SpecialTexts, TemplateModel, without_marks
 from shepherd.backends.inprocess.template import (
@@ -17,8 +17,8 @@ from shepherd.backends.inprocess.template import (
     ChatTemplate,
     TemplateFailedError,
 )
-from shepherd.backends.output.notation import Notation
-from shepherd.backends.output.style import OutputStyle, detect_style, with_separator
+from shepherd.backends.output.derive import with_separator, with_thought
+from shepherd.backends.output.style import OutputStyle, detect_style
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import Message, Role, ToolCall, ToolSpec
 
@@ -80,6 +80,8 @@ class PromptBuilder:
         if tool_source != self.source:
             self._tool_use = ChatTemplate(tool_source, specials, constants)
         self._fallback = ChatTemplate(CHATML, specials, constants)
+        self.notice = ""
+        """What the user should know of the template; "" if there is nothing."""
         self._base_counts: dict[Role, int] = {}
         self._tokenize = self._fragments.tokenize
         if not self._pieces_join():
@@ -113,22 +115,26 @@ class PromptBuilder:
         return without_marks(self._render(conversation, answer=answer)[0])
 
     def output_style(self) -> OutputStyle:
-        """How this model writes reasoning and calls, by its template and special tokens."""
-        style = detect_style(self.source[:MAX_SOURCE], self.specials.controls)
-        content = secrets.token_hex(8)  # a text that no template has
-        messages = (_USER, Message.assistant(content, tool_calls=(_CALL,)))
-        try:
-            rendered = self._tool_use.render(Conversation("", messages), answer=False)
-        except TemplateFailedError:
-            return style
-        return with_separator(style, rendered, content)
+        """How this model writes reasoning and calls, by its template and special tokens.
 
-    def notation(self, style: OutputStyle) -> Notation | None:
-        """How the template writes calls; None if that can't be described, or not be read."""
+        If its calls can't be described or read, it is told to write them in Shepherd's own way.
+        """
+        style = detect_style(self.source, self.specials.controls)
+        style = with_thought(style, self.rendered_probe)
+        style = with_separator(style, self.rendered_probe)
         ends = [self.vocab.text(token) for token in self.vocab.ends]
-        return proven_notation(self._rendered_probe, ends, style)
+        calls = proven_format(self.rendered_probe, ends, style)
+        if calls.notation is None:
+            self.notice = (
+                f"The tool calls of this model are not understood: {calls.problem}. It is told to "
+                "write them as JSON between <tool_call> and </tool_call> instead."
+            )
+            self._default.write_calls_as_text()
+            self._tool_use.write_calls_as_text()
+            calls = proven_format(self.rendered_probe, ends, style)
+        return replace(style, notations=(calls.notation,) if calls.notation else ())
 
-    def _rendered_probe(self, message: Message | None) -> str:
+    def rendered_probe(self, message: Message | None) -> str:
         """A conversation that ends with this message, or as a prompt for one; "" if that fails."""
         messages = (_USER, message) if message else (_USER,)
         try:

@@ -96,6 +96,10 @@ class ChatTemplate:
         self._exhausted = 0
         self._has_rendered = False
 
+    def write_calls_as_text(self) -> None:
+        """Show tools, calls and results as text from now on, as for a template without tools."""
+        self._dialect = replace(self._dialect, tools=False)
+
     def render(self, conversation: Conversation, *, answer: bool = True) -> str:
         """The conversation as text with seals in it; raises TemplateFailedError.
 

@@ -63,7 +63,7 @@ class LlamaCppBackend(Backend):
         self.text_model = LlamaText(
             engine, self._prompts, text, self._requests.defaults, self._jobs
         )
-        self._notices = engine.notices()
+        self._notices = [*engine.notices(), *filter(None, (self._prompts.notice,))]
         # Saved conversations are found again only if their texts become the same tokens.
         self._text.post(self._prompts.learn, self._pool.saved_prompts())
         # A backend that nobody closes must not keep its threads and memory.

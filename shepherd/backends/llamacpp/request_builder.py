@@ -45,8 +45,7 @@ class RequestBuilder:
         self._vocab = vocab = engine.model.vocab
         self._files = engine.model.files
         self._images = engine.images
-        notation = prompts.notation(style)
-        self._constrainer = Constrainer(style, notation, free_calls=engine.checks_calls)
+        self._constrainer = Constrainer(style, free_calls=engine.checks_calls)
         self.checks_calls = self._constrainer.checks_calls
         """Whether the tools' schemas are enforced while the model writes a call."""
         self._context_size = engine.context.size

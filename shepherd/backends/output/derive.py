@@ -21,13 +21,17 @@ from shepherd.backends.output.notation import (
     Language,
     Notation,
 )
+from shepherd.backends.output.style import OutputStyle, ThinkMarkers
 from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec
 
 _SPACINGS = ((", ", ": "), (",", ":"), (",", ": "))
 _BEGUN_MARKER = re.compile(r"<[^<>\s]*\Z|<\|(?:open|close)\|>[^<>]*\Z|\[[A-Z_]+\Z")
 _MARKER_REST = re.compile(r"[^<>]*<\|sep\|>|[^<>\s]*>|[A-Z_]+\]")
 
-CONTENT = "zq8content"
+_THOUGHT_OPEN = re.compile(r"([<\[][^<>\[\]\s]*think[^<>\[\]\s]*[>\]])\s*\Z")
+_THOUGHT_CLOSE = re.compile(r"\s*([<\[][^<>\[\]\s]+[>\]])(\n{0,2})")
+
+CONTENT, _REASONING = "zq8content", "zq8reasoning"
 _NAMES = ("zq8first", "zq8second")
 _IDS = ("zq8id1aaa", "zq8id2bbb")
 _TEXT, _NUMBER, _MARKUP = "zq8text", 71729, "zq8a\nb <c> & zq8d"
@@ -59,6 +63,31 @@ PROBE_TOOLS = tuple(ToolSpec(name, "", _SCHEMA) for name in _NAMES)
 Render = Callable[[Message | None], str]
 """Renders a conversation that ends with this message of the assistant, or as a prompt for one; ""
 if the template fails."""
+
+
+def with_separator(style: OutputStyle, render: Render) -> OutputStyle:
+    """The style with the whitespace that the template really writes between content and a call."""
+    rendered = render(Message.assistant(CONTENT, tool_calls=PROBE_CALLS[:1]))
+    _, _, behind = rendered.partition(CONTENT)
+    if not behind:
+        return style  # the template leaves the content out
+    blank = behind[: len(behind) - len(behind.lstrip())]
+    return replace(style, separator=blank)
+
+
+def with_thought(style: OutputStyle, render: Render) -> OutputStyle:
+    """The style with the markers that the template writes around reasoning, if it knows none."""
+    for calls in ((), PROBE_CALLS[:1]):
+        message = Message.assistant(CONTENT, reasoning=_REASONING, tool_calls=calls)
+        before, reasoning, behind = render(message).partition(_REASONING)
+        opening, closing = _THOUGHT_OPEN.search(before), _THOUGHT_CLOSE.match(behind)
+        if not (reasoning and opening and closing):
+            continue
+        if any(known.open == opening[1] for known in style.think):
+            return style
+        own = ThinkMarkers(opening[1], closing[1], after=len(closing[2]))
+        return replace(style, think=(own, *style.think))
+    return style
 
 
 class Derived(Struct, frozen=True):

@@ -77,6 +77,7 @@ _OTHER_THINK = (
     ThinkMarkers("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", after=1),
 )
 _RESPONSE = AnswerMarkers("<response>", "</response>")
+_OTHER_ANSWERS = (AnswerMarkers("<answer>", "</answer>"), _RESPONSE)
 _COMMAND_ANSWERS = (
     AnswerMarkers("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
     AnswerMarkers("<|START_TEXT|>", "<|END_TEXT|>"),
@@ -155,7 +156,14 @@ def detect_style(template: str, vocabulary: Collection[str] = ()) -> OutputStyle
     style = _family(template, vocabulary)
     written = (m for m in _OTHER_THINK if m.open in template and m.close in template)
     without_repeats = dict.fromkeys((*written, *style.think))
-    return structs.replace(style, think=tuple(without_repeats))
+    answers = (m for m in _OTHER_ANSWERS if _on_lines(m.open, template) and m.close in template)
+    answer = tuple(dict.fromkeys((*style.answer, *answers)))
+    return structs.replace(style, think=tuple(without_repeats), answer=answer)
+
+
+def _on_lines(tag: str, template: str) -> bool:
+    """Whether the template writes the tag with a line break behind it, as around an answer."""
+    return f"{tag}\n" in template or f"{tag}\\n" in template
 
 
 def _family(template: str, vocabulary: Collection[str]) -> OutputStyle:
@@ -167,16 +175,3 @@ def _family(template: str, vocabulary: Collection[str]) -> OutputStyle:
         if token in vocabulary:
             return style
     return GENERIC
-
-
-def with_separator(style: OutputStyle, rendered: str, content: str) -> OutputStyle:
-    """The style with the separator that the template really writes.
-
-    `rendered` is a conversation that ends in an assistant message of `content` (a word that occurs
-    nowhere else, such as a random one) with one tool call.
-    """
-    _, _, behind = rendered.partition(content)
-    if not behind:
-        return style  # the template leaves the content out
-    blank = behind[: len(behind) - len(behind.lstrip())]
-    return structs.replace(style, separator=blank)

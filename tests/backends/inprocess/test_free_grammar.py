@@ -1,6 +1,7 @@
 """Which calls the grammar of free calls allows."""
 
 import pytest
+from msgspec.structs import replace
 
 from shepherd.backends.inprocess.constraint import Constrainer, Constraint
 from shepherd.backends.output.notation import Notation
@@ -12,12 +13,13 @@ from shepherd.tools.deferred import FIND_TOOLS, USE_TOOL_SPEC, FindTools, Search
 from tests.tools.deferred.many import remote_tools
 
 NOTATION = Notation('<tool_call>\n{"name": "', '", "arguments": ', "}\n</tool_call>")
+STYLE = replace(GENERIC, notations=(NOTATION,))
 GOOD = ToolSpec("good", "", {"type": "object", "properties": {"number": {"type": "integer"}}})
 ODD = {"type": "object", "properties": {"value": {"type": "strange"}}}
 
 
 def constraint(session: Session) -> Constraint | None:
-    return Constrainer(GENERIC, NOTATION).constraint(session, "")
+    return Constrainer(STYLE).constraint(session, "")
 
 
 def test_one_odd_schema_leaves_the_others_enforced() -> None:
@@ -33,7 +35,7 @@ def test_one_odd_schema_leaves_the_others_enforced() -> None:
 
 
 def test_a_schema_that_must_be_enforced_is_refused_after_it_was_only_offered() -> None:
-    constrainer = Constrainer(GENERIC, NOTATION)
+    constrainer = Constrainer(STYLE)
     assert constrainer.constraint(Session(tools=[ToolSpec("odd", "", ODD)]), "") is not None
     with pytest.raises(InvalidRequestError):
         constrainer.constraint(Session(tools=[ToolSpec("odd", "", ODD, enforced=True)]), "")

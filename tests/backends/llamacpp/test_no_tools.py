@@ -49,7 +49,7 @@ def test_what_looks_like_a_call_is_shown_as_it_is(pup_builder: PromptBuilder) ->
 
 def test_no_grammar_holds_the_answer(pup_builder: PromptBuilder) -> None:
     style = pup_builder.output_style()
-    constrainer = Constrainer(style, pup_builder.notation(style))
+    constrainer = Constrainer(style)
     session = Session(OWN_RULES, list(CONVERSATION.messages))
     assert constrainer.constraint(session, "") is None
     session.tools = [LIST]

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from shepherd.errors import InvalidRequestError
-from shepherd.events import FinishReason
+from shepherd.events import CallbackEvent, FinishReason
 from shepherd.messages import Message, ToolSpec
 from shepherd.sampling import Sampling
 from shepherd.session import Session, ToolChoice
@@ -172,3 +172,24 @@ async def test_a_random_model_calls_as_its_template_writes_elements(
                 continue
             (call,) = generation.message.tool_calls
             check_write({"path": "p", **call.arguments})
+
+
+async def test_a_model_whose_calls_are_not_understood_is_told_another_way(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    template = tiny.BOS_TEMPLATE.replace(
+        '<tool_call>\n{"name": "{{ c.function.name }}", "arguments": '
+        "{{ c.function.arguments | tojson }}}\n</tool_call>",
+        "(I use {{ c.function.name }} with {{ c.function.arguments.values() | join }} "
+        "for the tools)",
+    )
+    path = tiny.write_llama(
+        tmp_path_factory.mktemp("m") / "odd.gguf", template=template, context=2048
+    )
+    async with loaded(path) as backend:
+        recorder = Recorder()
+        session = asking(ToolChoice("now"))
+        generation = await backend.generate_from_session(session, recorder)
+        assert [call.name for call in generation.message.tool_calls] == ["now"]
+        notices = [text for kind, text, _ in recorder.events if kind is CallbackEvent.SYSTEM]
+        assert any("are not understood" in notice for notice in notices)

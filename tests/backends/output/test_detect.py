@@ -2,7 +2,10 @@
 
 import pytest
 
-from shepherd.backends.output.style import GENERIC, STYLES, detect_style, with_separator
+from shepherd.backends.output.derive import CONTENT, with_separator, with_thought
+from shepherd.backends.output.filter import OutputFilter
+from shepherd.backends.output.style import GENERIC, STYLES, detect_style
+from shepherd.messages import Message
 
 TEMPLATES = {
     "llama3": "{{ 'Environment: ipython\n' }}<|start_header_id|>…<|eot_id|>{{ '<|eom_id|>' }}",
@@ -55,11 +58,33 @@ def test_every_family_can_be_detected() -> None:
 @pytest.mark.parametrize(
     ("rendered", "separator"),
     [
-        ("<|im_start|>assistant\nQQ\n<tool_call>\n{…}", "\n"),
-        ("<|im_start|>assistant\nQQ<tool_call>\n{…}", ""),
-        ("<|im_start|>assistant\nQQ\n\n<tool_call>\n{…}", "\n\n"),
+        ("<|im_start|>assistant\n{content}\n<tool_call>\n{…}", "\n"),
+        ("<|im_start|>assistant\n{content}<tool_call>\n{…}", ""),
+        ("<|im_start|>assistant\n{content}\n\n<tool_call>\n{…}", "\n\n"),
         ("the template dropped the content", "\n"),
     ],
 )
 def test_separator_by_rendering(rendered: str, separator: str) -> None:
-    assert with_separator(STYLES["chatml"], rendered, "QQ").separator == separator
+    text = rendered.replace("{content}", CONTENT)
+    assert with_separator(STYLES["chatml"], lambda _: text).separator == separator
+
+
+@pytest.mark.parametrize("tag", ["answer", "response"])
+def test_tags_around_an_answer_come_from_the_template(tag: str) -> None:
+    template = f"…{{{{ '<{tag}>\\n' + content + '\\n</{tag}>' }}}}…"
+    output = OutputFilter(detect_style(template))
+    output.feed(f"<think>\nHm.\n</think>\n<{tag}>\nYes.\n</{tag}>")
+    output.finish()
+    assert (output.result.reasoning, output.result.content) == ("Hm.", "Yes.")
+    results = f"…{{{{ '<{tag}>' + content + '</{tag}>' }}}}…"
+    assert detect_style(results).answer == ()
+
+
+def test_reasoning_between_unknown_tags_comes_from_rendering() -> None:
+    def render(message: Message | None) -> str:
+        assert message is not None
+        return f"ai:<mm:think>{message.reasoning}</mm:think>\n{message.content}"
+
+    (own, *others) = with_thought(GENERIC, render).think
+    assert (own.open, own.close, own.after) == ("<mm:think>", "</mm:think>", 1)
+    assert others == list(GENERIC.think)
