@@ -81,7 +81,8 @@ async def test_required_gives_calls_of_any_tool_and_parallel_can_be_refused(
 ) -> None:
     counts: set[int] = set()
     names: set[str] = set()
-    async with loaded(random_model, parallel=2) as backend:
+    # A random model finds short names much likelier, if it weighs whole ones.
+    async with loaded(random_model, parallel=2, jump_ahead=False) as backend:
         for seed in range(few(25, 6)):
             session = asking(ToolChoice(single=seed % 2 == 0), seed)
             generation = await backend.generate_from_session(session, Recorder(), 400)

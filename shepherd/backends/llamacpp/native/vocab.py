@@ -123,6 +123,12 @@ class Vocab:
         return TokenBytes([self.piece(token) for token in range(self.size)], self.ends)
 
     @cached_property
+    def byte_tokens(self) -> dict[int, int]:
+        """The tokens of one byte, by that byte; slow on the first use."""
+        pieces = self.token_bytes.pieces
+        return {piece[0]: token for token, piece in enumerate(pieces) if len(piece) == 1}
+
+    @cached_property
     def sorted_pieces(self) -> list[bytes]:
         """The bytes of all tokens in their order; slow on the first use."""
         return sorted(self.token_bytes.pieces)

@@ -29,6 +29,9 @@ MAX_SECONDS = 3.0
 MAX_SECONDS_A_TOKEN = 0.1
 """The average of which a grammar is given up after MAX_SECONDS."""
 
+MAX_BRANCHES = 16
+"""More texts than these are free text, which is chosen token by token."""
+
 _FENCES = ("```", "~~~")
 _REASONING = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<thinking>", "</thinking>"))
 
@@ -165,6 +168,30 @@ class GrammarGuard:
             forced: bytes = self._matcher.compute_ff_bytes()
         check_matcher(self._matcher)
         return forced
+
+    def branches(self, forced: bytes) -> list[bytes]:
+        """The texts of which one must follow the `forced` bytes, each as far as it is certain.
+
+        Empty if they are many, or if the answer may end behind the forced bytes.
+        """
+        by_byte = self._vocab.byte_tokens
+        if any(byte not in by_byte for byte in forced):
+            return []
+        with self.clock:
+            matcher = self._matcher.deep_copy()
+            matcher.consume_tokens([by_byte[byte] for byte in forced])
+            if matcher.is_accepting() or matcher.is_error():
+                return []
+            mask = matcher.compute_bitmask()
+            first_bytes = {t: b for b, t in by_byte.items() if mask[t >> 3] >> (t & 7) & 1}
+            if not 1 < len(first_bytes) <= MAX_BRANCHES:
+                return []
+            texts: list[bytes] = []
+            for token, byte in first_bytes.items():
+                matcher.consume_token(token)
+                texts.append(bytes([byte]) + matcher.compute_ff_bytes())
+                matcher.rollback(1)
+        return texts
 
     def allowed_part(self, tokens: list[int]) -> list[int]:
         """The first of these tokens that the grammar allows one after the other."""

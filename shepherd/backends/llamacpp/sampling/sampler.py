@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from shepherd.backends.inprocess.constraint import CompiledConstraint
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.context import NativeContext
@@ -13,6 +15,7 @@ from shepherd.backends.llamacpp.sampling.candidates import (
     Shortlist,
     logits_row,
 )
+from shepherd.backends.llamacpp.sampling.choice import Choice, find_options
 from shepherd.backends.llamacpp.sampling.guard import (
     CallDetector,
     GrammarGuard,
@@ -46,6 +49,8 @@ class SamplerChain:
         context_size: int,
         constraint: CompiledConstraint | None = None,
     ) -> None:
+        self.choice: Choice | None = None
+        """The few texts of which the next one must be, behind forced text."""
         self._lib = bindings()
         self._vocab = vocab
         self._candidates: Candidates | None = None
@@ -58,6 +63,9 @@ class SamplerChain:
         if constraint is not None and self._detector is None:
             self._guard = GrammarGuard(constraint.matcher, vocab)
         sampling = sampling.over(DEFAULT_SAMPLING)
+        self._has_chosen = False
+        """Whether the last text came from a choice, behind which the next one may begin."""
+        self._temperature = sampling.temperature or 0.0
         native = NativeChain(sampling, vocab, context_size)
         self._looks_back = native.looks_back
         self._chain: Any = native.build()
@@ -108,14 +116,39 @@ class SamplerChain:
             token = self._pick_any(context, index)
         return token
 
+    def begin_choice(self, context: NativeContext, index: int) -> bool:
+        """Begin to weigh the texts of a choice with the logits at an index, if there is a choice.
+
+        Nothing is sampled then: `choose` follows.
+        """
+        if self.choice is not None:
+            self.choice.begin(logits_row(context, index, self._vocab.size))
+        return self.choice is not None
+
+    def choose(self, choice: Choice) -> list[int]:
+        """Choose one of the weighed texts, and accept its tokens; [] if all are banned."""
+        if self._candidates is None:
+            self._candidates = Candidates(self._vocab.size)
+        row, tokens = choice.weights(self._vocab.size)
+        self._candidates.fill_some(row, np.array(tokens))
+        self._candidates.apply(self._chain)
+        selected = self._candidates.selected
+        option = [] if selected is None else choice.option_with(selected)
+        for token in option:
+            self.accept(token)
+        self._has_chosen = True
+        return option
+
     def accept(self, token: int) -> None:
         """Advance by a token; a constraint's grammar must allow it."""
+        self.choice = None
         self._lib.llama_sampler_accept(self._chain, token)
         self._follow(token)
 
-    def force(self, answer: Sequence[int]) -> list[int]:
+    def force(self, answer: Sequence[int], *, weighs: bool = True) -> list[int]:
         """Accept the tokens that the grammar forces after those of an answer, and return them.
 
+        With `weighs`, `choice` is set behind them if few texts may follow.
         There are none if log probabilities are requested, which need the results of each token.
         """
         guard, detector = self._guard, self._detector
@@ -124,12 +157,23 @@ class SamplerChain:
         if guard is None or self._meter is not None or lacks_name:
             return []
         accepted: list[int] = []
-        for token in self._forced(guard, answer):
+        is_forced = bool(guard.forced())
+        for token in self._forced(guard, answer) if is_forced else ():
             self.accept(token)
             accepted.append(token)
             if self._guard is None:  # the call has ended, or its grammar was too slow
                 break
+        # Most tokens are free text: there is no choice between few texts behind those.
+        if weighs and self._guard is not None and (is_forced or self._has_chosen):
+            self._look_for_choice(self._guard, [*answer, *accepted])
+        self._has_chosen = False
         return accepted
+
+    def _look_for_choice(self, guard: GrammarGuard, answer: Sequence[int]) -> None:
+        """Look for a choice between few texts; they may end where the answer ends."""
+        options = find_options(self._vocab, guard, answer, may_end=self._detector is None)
+        if options:
+            self.choice = Choice(options, self._temperature)
 
     def write(self, tokens: list[int]) -> list[int]:
         """Accept these tokens without a choice, and return them; none if the grammar forbids one.

@@ -35,13 +35,16 @@ class Answers:
         post: Post,
         *,
         jumps_ahead: bool = True,
+        weighs: bool = True,
         earlier: EarlierAnswers | None = None,
     ) -> None:
         """`jumps_ahead`: text that a grammar forces is decoded at once instead of sampled.
 
-        `earlier` keeps complete answers for drafts.
+        `weighs`: where it leaves few texts, the model chooses between whole texts. `earlier` keeps
+        complete answers for drafts.
         """
         self._jumps_ahead = jumps_ahead
+        self._weighs = weighs
         self._earlier = earlier
         self._vocab = vocab
         self.context_size = context_size
@@ -88,7 +91,7 @@ class Answers:
         if not self._jumps_ahead:
             return []
         tail_start = max(job.prompt_length, len(job.tokens) - MAX_TAIL)
-        return sampler.force(job.tokens[tail_start:])
+        return sampler.force(job.tokens[tail_start:], weighs=self._weighs)
 
     def post_text(self, job: Job) -> None:
         """Post the text of the tokens since the last call, unless it may wait."""
@@ -168,10 +171,11 @@ class DecodeLoop:
                 self._timer.add(parts)
                 self._sample(jobs)
                 # Those that were decoded, and the one that was sampled last. A grammar has forced
-                # any further ones, which need a larger batch.
+                # any further ones, which need a larger batch, or leaves a choice between few texts.
                 usual = decoded + 1
                 has_jumped = any(
-                    len(job.tokens) > start + usual for job, start in zip(jobs, starts, strict=True)
+                    len(job.tokens) != start + usual
+                    for job, start in zip(jobs, starts, strict=True)
                 )
                 if self.endings or has_jumped or not quiet() or stopwatch.now() > deadline:
                     return []
@@ -183,6 +187,8 @@ class DecodeLoop:
         for index, job in enumerate(jobs):  # each has one token in the batch
             assert job.sampler is not None  # it was made for the job's first token
             try:
+                if job.sampler.begin_choice(self._context, index):
+                    continue
                 token = job.sampler.sample(self._context, index)
                 job.decoded_tokens += 1
                 reason = self._answers.accept(job, token) or self._answers.jump_ahead(job)

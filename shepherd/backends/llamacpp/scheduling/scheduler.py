@@ -16,9 +16,18 @@ from time import perf_counter
 
 from shepherd import errors, events
 from shepherd.backends.inprocess.answer import Progress, Ready
+from shepherd.backends.llamacpp.cache.sequence import CachedSequence
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
-from shepherd.backends.llamacpp.native.context import ABORTED, NO_ROOM, NativeContext
+from shepherd.backends.llamacpp.native.context import (
+    ABORTED,
+    DECODED,
+    NO_ROOM,
+    NativeContext,
+    Span,
+)
 from shepherd.backends.llamacpp.rpc.workers import WorkerLostError
+from shepherd.backends.llamacpp.sampling.candidates import logits_row
+from shepherd.backends.llamacpp.sampling.choice import Choice
 from shepherd.backends.llamacpp.sampling.sampler import SamplerChain
 from shepherd.backends.llamacpp.scheduling.answers import Answers, DecodeLoop
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase, Post
@@ -63,7 +72,14 @@ class Scheduler:
         self._planner = Planner(context, pool, self.pace, speculator)
         self._timer = BatchTimer(context.stopwatch, self.pace, self._planner.note)
         earlier = None if speculator is None else speculator.earlier
-        self._answers = Answers(vocab, context.size, post, jumps_ahead=jumps_ahead, earlier=earlier)
+        self._answers = Answers(
+            vocab,
+            context.size,
+            post,
+            jumps_ahead=jumps_ahead,
+            weighs=pool.rolls_back,
+            earlier=earlier,
+        )
         # All jobs, from their admission to their end; a job is submitted there.
         self.queue = JobQueue(pool, post, self._timer, self._answers, self.pace)
         self._loop = DecodeLoop(context, pool, self._planner, self._timer, self._answers)
@@ -117,6 +133,9 @@ class Scheduler:
             parts = self._continue_answers(parts)
         if parts:
             self._run(parts)
+        for job in self.queue.jobs:
+            if job.sampler is not None and job.sampler.choice is not None:
+                self._choose(job, job.sampler, job.sampler.choice)
 
     def _decode_image(self) -> None:
         """Decode tokens of one image as a batch of its own, if the embeddings of one are there."""
@@ -226,6 +245,9 @@ class Scheduler:
         """
         job, drafted = part.job, part.draft_tokens
         undrafted_length = len(part.sequence.tokens) - len(drafted)
+        if self._sampler(job).begin_choice(self._context, index):
+            self.pool.mirror.trim(part.sequence, undrafted_length)
+            return
         sampled = accepted = 0
         job.drafted_tokens += len(drafted)
         try:
@@ -258,6 +280,49 @@ class Scheduler:
         self._answers.post_text(job)
         if reason is not None:
             self.queue.finish(job, reason)
+
+    def _choose(self, job: Job, sampler: SamplerChain, choice: Choice) -> None:
+        """Weigh the texts of a choice that has begun, and add one of them to the answer."""
+        sequence = job.sequence
+        if not choice.begun or sequence is None:
+            return
+        self._timer.settle()
+        start = len(sequence.tokens)
+        try:
+            chosen = sampler.choose(choice) if self._weigh(choice, sequence) else []
+            if not chosen:  # the next token is sampled, whose logits are overwritten
+                sampler.choice = None
+                self.pool.mirror.trim(sequence, start - 1)
+                return
+            if sequence.tokens[start:] != chosen[:-1]:
+                self.pool.mirror.trim(sequence, start)
+            for token in chosen:
+                job.decoded_tokens += 1
+                self._accept(job, token)
+                if job.phase is Phase.DONE:
+                    return
+        except errors.BackendError as error:
+            self.queue.fail(job, error)
+            return
+        self._jump_ahead(job)
+
+    def _weigh(self, choice: Choice, sequence: CachedSequence) -> bool:
+        """Decode the texts of a choice one after the other; False if there is no room for one.
+
+        The sequence keeps the last one, which is often the one that is chosen.
+        """
+        mirror, start = self.pool.mirror, len(sequence.tokens)
+        while (number := choice.next()) is not None:
+            mirror.trim(sequence, start)
+            tokens = choice.options[number][:-1]
+            count = len(tokens)
+            span = Span(sequence.id, sequence.position, tokens, wants_logits=True, outputs=count)
+            if self._context.decode([span]) != DECODED:
+                return False
+            mirror.extend(sequence, tokens)
+            size = self._vocab.size
+            choice.note(number, [logits_row(self._context, i, size) for i in range(count)])
+        return True
 
     def _park(self, job: Job) -> None:
         """Let a job whose prompt is in memory wait for its start, unless it has come already."""
