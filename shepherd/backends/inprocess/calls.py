@@ -72,6 +72,8 @@ def json_text(text: str) -> str:
 def _call(rules: Rules, notation: Notation, tool: ToolSpec) -> str:
     """The body of a rule for a call of the tool, from its name to its end."""
     schema = prepare(tool.parameters).value
+    if notation.ordered:
+        schema = {**schema, "properties": dict(sorted(properties(schema).items()))}
     name = json_text(tool.name)
     head = " ".join(_pieces(rules, name + notation.middle.replace(NAME, name), whole=True))
     close = " ".join(_pieces(rules, notation.close.replace(NAME, name)))

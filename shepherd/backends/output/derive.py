@@ -48,16 +48,21 @@ _ARGUMENTS: JsonObject = {
 """An argument of each type; the keys are in order, because some templates sort them."""
 
 _TYPES = ("string", "integer", "boolean", "null", "array", "object", "string", "integer")
-_SECOND = {"zq8ka": "more"}
+_SECOND = {"zq8kb": 5, "zq8ka": "more"}
+"""Those of the second call, in another order."""
 PROBE_CALLS = tuple(map(ToolCall, _IDS, _NAMES, (_ARGUMENTS, _SECOND)))
-_SCHEMA = {
-    "type": "object",
-    "properties": {
-        key: {"type": [kind, "null"] if kind == "null" else kind}
-        for key, kind in zip(_ARGUMENTS, _TYPES, strict=True)
-    },
+_SCHEMAS: JsonObject = {
+    key: {"type": [kind, "null"] if kind == "null" else kind}
+    for key, kind in zip(_ARGUMENTS, _TYPES, strict=True)
 }
-PROBE_TOOLS = tuple(ToolSpec(name, "", _SCHEMA) for name in _NAMES)
+PROBE_TOOLS = tuple(
+    ToolSpec(
+        call.name,
+        "",
+        {"type": "object", "properties": {key: _SCHEMAS[key] for key in call.arguments}},
+    )
+    for call in PROBE_CALLS
+)
 """The tools of the probe's calls."""
 
 Render = Callable[[Message | None], str]
@@ -171,9 +176,9 @@ def _with_names(notation: Notation) -> Notation:
 def _several(only: Notation, text: str, turn_end: str, ends: Sequence[str]) -> Notation | None:
     """The notation for several calls, from the text of two; None if each is a message."""
     lead, _, behind_name = text.partition(_NAMES[0])
-    body, second_name, behind_second = behind_name.partition(_NAMES[1])
+    body, _, behind_second = behind_name.partition(_NAMES[1])
     first = _with_json(body) or _with_fields(body)
-    if first is None or not second_name:
+    if first is None or not all(key in behind_second for key in _SECOND):
         return None
     gap = first.behind
     if gap != _without_end(gap, turn_end, ends, inside=True):
@@ -181,6 +186,7 @@ def _several(only: Notation, text: str, turn_end: str, ends: Sequence[str]) -> N
     middle = _numbered(first.middle, _middle_of_second(behind_second, first))
     if middle is None:
         return None
+    a, b = (behind_second.find(key) for key in sorted(_SECOND))
     lead, gap, opening = _common_opening(lead, gap)
     rest = gap.removesuffix(opening)
     close = _common_start(rest, only.close)
@@ -193,6 +199,7 @@ def _several(only: Notation, text: str, turn_end: str, ends: Sequence[str]) -> N
         between=rest.removeprefix(close),
         end=only.close.removeprefix(close),
         many=True,
+        ordered=a < b,
     )
 
 
@@ -225,10 +232,11 @@ def _holed(text: str, number: int, hole: str) -> str:
 
 def _middle_of_second(behind_name: str, call: _Call) -> str:
     """The text between the second name and its arguments."""
+    key = min(place for key in _SECOND if (place := behind_name.find(key)) >= 0)
+    before = behind_name[:key]
     if call.fields is None:
-        key = behind_name.find('"zq8ka"')
-        return behind_name[: behind_name.rfind("{", 0, key)]
-    return behind_name.partition(f"{call.fields.open}zq8ka")[0]
+        return before[: before.rfind("{")]
+    return before.removesuffix(call.fields.open)
 
 
 def _with_json(text: str) -> _Call | None:

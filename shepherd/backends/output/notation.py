@@ -60,8 +60,9 @@ class Notation(Struct, frozen=True):
 
     A call is `open` NAME `middle` ARGUMENTS `close`. The arguments are an object of JSON, with
     `comma` and `colon` as separators ("" if it is laid out on several lines), unless they are
-    `fields`. `many`: an answer may have several calls. `prompted` is the beginning of `open` that
-    the prompt has written before the first call.
+    `fields`. `many`: an answer may have several calls. `ordered`: arguments are in the order of the
+    alphabet. `prompted` is the beginning of `open` that the prompt has written before the first
+    call.
     """
 
     open: str
@@ -71,6 +72,7 @@ class Notation(Struct, frozen=True):
     between: str = ""
     end: str = ""
     many: bool = True
+    ordered: bool = False
     fields: Fields | None = None
     comma: str = ", "
     colon: str = ": "

@@ -1,11 +1,14 @@
 """The notation of every family is derived, read and written again under a grammar."""
 
+import dataclasses
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shepherd.backends.inprocess.calls import calls_rule
+from shepherd.backends.inprocess.constraint import Constrainer
 from shepherd.backends.inprocess.formats import is_understood
 from shepherd.backends.inprocess.lark import Rules
 from shepherd.backends.inprocess.matcher import BYTES, compile_grammar, tokenizer_for
@@ -13,6 +16,7 @@ from shepherd.backends.output.derive import Derived, derive
 from shepherd.backends.output.notation import Notation
 from shepherd.backends.output.style import STYLES
 from shepherd.messages import Message
+from shepherd.session import Session
 from tests.backends.output.families import FAMILIES, Family
 from tests.backends.output.support import TOOLS, parse
 from tests.backends.output.test_round_trip import calls, tame_string
@@ -97,3 +101,38 @@ def test_calls_are_read_by_their_own_notation(
     chunks = (text[i : i + size] for i in range(0, len(text), size))
     outcome = parse(chunks, style, prompt_tail=tail)
     assert (list(outcome.calls), outcome.content) == (written, content)
+
+
+@families
+@settings(max_examples=examples(20, 3), deadline=None)
+@given(call=calls(tame_string))
+def test_the_grammar_of_free_calls_takes_what_the_template_writes(name: str, call: Call) -> None:
+    family = FAMILIES[name]
+    found = derived(family)
+    assert found is not None
+    style = replace(STYLES[family.style], notations=(found.notation,))
+    free = Constrainer(style).constraint(Session(tools=list(TOOLS)), "")
+    text = family.calls([(call[0], in_order(*call))])
+    if free is None:  # nothing identifies the beginning of a call
+        assert not text.startswith(("<tool", "[TOOL")) or "«" in found.notation.lead
+        return
+    assert free.names == tuple(tool.name for tool in TOOLS)
+    behind = text.removeprefix(free.trigger)
+    assert behind.startswith(f"{free.opening}{call[0]}{free.behind_name}")
+    matcher = compile_grammar(free.grammar, TOKENIZER)
+    data = list(behind.encode())
+    assert matcher.try_consume_tokens(data) == len(data)
+    assert matcher.is_accepting()
+
+
+def test_a_template_that_sorts_arguments_has_them_in_that_order() -> None:
+    hermes = FAMILIES["Hermes, Qwen, Granite 4"]
+    ordered = dataclasses.replace(
+        hermes, write=lambda call, i: hermes.write((call[0], dict(sorted(call[1].items()))), i)
+    )
+    for family in (hermes, ordered):
+        found = derived(family)
+        assert found is not None
+        assert found.notation.ordered is (family is ordered)
+        written = family.calls([("write_file", {"path": "a", "content": "b"})])
+        assert accepts(found.notation, written) == ""
