@@ -16,7 +16,8 @@ def trimmed(value: str, fields: Fields, close: str) -> str:
     end = close[: len(close) - len(close.lstrip())]
     has_both = value.startswith("\n") and value.endswith("\n")
     # Models lay such elements out on several lines though the template does not.
-    if not (begin or end) and has_both and not fields.types and fields.middle == '">':
+    is_named = fields.open.endswith("=") or (has_both and fields.middle == '">')
+    if not (begin or end) and is_named and not fields.types:
         begin = end = "\n"
     return value.removeprefix(begin).removesuffix(end)
 

@@ -153,10 +153,12 @@ class NotationReader(reader.CallReader):
             if not (yield from self._fields(notation.fields, arguments)):
                 return False
             calls = (ParsedCall(tool, arguments),)
-        self._calls += calls
         closing = notation.close.replace(NAME, tool)
         is_closed = yield from self._literal(closing)
-        return bool(calls) and (is_closed or (yield from self._is_over()))
+        if not calls or not (is_closed or (yield from self._is_over())):
+            return False
+        self._calls += calls
+        return True
 
     def _is_over(self) -> Steps:
         """Whether a call may end here without its closing text."""
@@ -270,7 +272,7 @@ class NotationReader(reader.CallReader):
             yield
         self._word = self._pending[:at].strip().strip("\"'")
         self._use(at)
-        return bool(self._word) and not re.search(r"[<>\n]", self._word)
+        return bool(self._word) and not re.search(r"[<>\"\s]", self._word)
 
     def _text(self, fields: Fields, key: str) -> Steps:
         """Read the text of a value, up to its closing text."""

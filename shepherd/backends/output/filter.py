@@ -16,16 +16,12 @@ from shepherd.backends.output.json_calls import BareJsonReader
 from shepherd.backends.output.known import NOTATIONS
 from shepherd.backends.output.modes import Candidate, Grammar, Lead, Machine, Mode, Opener
 from shepherd.backends.output.notation import Notation
-from shepherd.backends.output.reader import ElementReader, FirstOf, FunctionReader, ReaderFactory
+from shepherd.backends.output.reader import ElementReader, FirstOf, ReaderFactory
 from shepherd.backends.output.style import CallFormat, OutputStyle
 from shepherd.backends.output.tagged import CLOSINGS, TAGS, TaggedReader
 from shepherd.backends.output.text import TextEvent
 from shepherd.events import CallbackEvent, Text
 from shepherd.messages import ToolCall, ToolSpec
-
-_FUNCTIONS = (
-    "<function={}>", '<function name="{}">', '<invoke name="{}">', '<｜DSML｜invoke name="{}">',
-)  # fmt: skip
 
 ORPHANS = frozenset({*CLOSINGS.values(), "</function>", "</invoke>", ";", "<|tool_response>"})
 """Texts without a meaning after a call: extra closing tags of some models, the semicolon between
@@ -203,9 +199,6 @@ def _call_markers(style: OutputStyle, names: Sequence[str]) -> dict[str, ReaderF
     for call_format, tags in TAGS.items():
         for marker in tags if call_format in style.formats else ():
             table.setdefault(marker, []).append(TaggedReader)
-    if CallFormat.XML in style.formats:
-        for marker in (tag.format(name) for tag in _FUNCTIONS for name in names):
-            table.setdefault(marker, []).append(FunctionReader)
     return {
         marker: factories[0] if len(factories) == 1 else partial(FirstOf, factories=factories)
         for marker, factories in table.items()

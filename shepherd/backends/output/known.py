@@ -1,6 +1,6 @@
 """Ways of writing calls that are read from every model, also where its template is not known."""
 
-from shepherd.backends.output.notation import FROM_1, ID, NAME, TYPE, Fields, Notation
+from shepherd.backends.output.notation import FROM_1, ID, KEY, NAME, TYPE, Fields, Notation
 
 _DSEEK_BEGIN, _DSEEK_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 _DSEEK_CALL, _DSEEK_CLOSE = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
@@ -51,6 +51,26 @@ NOTATIONS = (
     *(
         Notation(before_name, middle, close, begin=begin, end=end)
         for begin, before_name, middle, close, end in _SECTIONS
+    ),
+    *(  # functions and invocations without tags around them
+        Notation(f"<{space}{tag}", end, f"</{space}{name}>", fields=fields)
+        for space in ("", "｜DSML｜", "｜｜DSML｜｜")
+        for tag, name, key, end in (
+            ("function=", "function", "parameter=", ">"),
+            ('function name="', "function", 'parameter name="', '">'),
+            ('invoke name="', "invoke", 'parameter name="', '">'),
+        )
+        for fields in (
+            Fields(f"<{space}{key}", end, f"</{space}parameter>"),
+            Fields(
+                f"<{space}{key}",
+                f'" string="{TYPE}">',
+                f"</{space}parameter>",
+                types=(("string", "true"),),
+            ),
+            Fields("<", ">", f"</{KEY}>"),
+            None,
+        )
     ),
     Notation(  # MiniCPM5
         '<function name="',

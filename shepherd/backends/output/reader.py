@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
-from shepherd.backends.output import bodies, markers, xml
-from shepherd.backends.output.catalog import ParsedCall, ToolCatalog, problem_of
+from shepherd.backends.output import markers, xml
+from shepherd.backends.output.catalog import ParsedCall, ToolCatalog
 
 _MAX_HEAD = 256
 
@@ -196,25 +196,6 @@ class ElementReader(ClosingReader):
     def _parse(self, scope: xml.Scope) -> tuple[ParsedCall, ...] | None:
         element = xml.parse_element(self._marker + self._read, self._catalog, scope)
         return None if element is None else element.calls
-
-
-class FunctionReader(ClosingReader):
-    """Reads after `<function=name>` or `<invoke name="name">` without an outer tag."""
-
-    def __init__(self, catalog: ToolCatalog, marker: str) -> None:
-        match = xml.FUNCTION.fullmatch(marker)
-        # It always matches: the markers are written in this form.
-        tag, name = (match["tag"], match["name"]) if match else ("function", "")
-        prefix = tag.removesuffix("function").removesuffix("invoke")
-        keys = catalog.argument_names(catalog.known(name) or name)
-        super().__init__(catalog, f"</{tag}>", xml.child_starts(prefix, keys))
-        self._marker = marker
-
-    def _parse(self, scope: xml.Scope) -> tuple[ParsedCall, ...] | None:
-        return bodies.parse_body(self._marker + self._read, self._catalog, scope)
-
-    def _problem(self) -> str:
-        return problem_of(self._marker + self._read, self._catalog)
 
 
 class FirstOf(CallReader):

@@ -127,12 +127,28 @@ def test_the_grammar_of_free_calls_takes_what_the_template_writes(name: str, cal
 
 def test_a_template_that_sorts_arguments_has_them_in_that_order() -> None:
     hermes = FAMILIES["Hermes, Qwen, Granite 4"]
-    ordered = dataclasses.replace(
-        hermes, write=lambda call, i: hermes.write((call[0], dict(sorted(call[1].items()))), i)
-    )
+
+    def write(call: Call, index: int) -> str:
+        return hermes.write((call[0], dict(sorted(call[1].items()))), index)
+
+    ordered = dataclasses.replace(hermes, write=write)
     for family in (hermes, ordered):
         found = derived(family)
         assert found is not None
         assert found.notation.ordered is (family is ordered)
         written = family.calls([("write_file", {"path": "a", "content": "b"})])
         assert accepts(found.notation, written) == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<tool_call>\n<function=read_file> and then its parameters.",
+        "<tool_call>\n<function=get_time>\nNo.\n</function>\n</tool_call>",
+    ],
+)
+def test_prose_behind_the_beginning_of_an_own_call_is_no_call(text: str) -> None:
+    found = derived(FAMILIES["Qwen3-Coder"])
+    assert found is not None
+    outcome = parse(list(text), replace(STYLES["chatml"], notations=(found.notation,)))
+    assert (outcome.calls, outcome.content) == ((), text)
