@@ -8,7 +8,8 @@ ShepherdError               the message tells the user what to do
 ├── UndoError               changes to files can't be undone, or not without loss
 ├── ToolError               a tool failed; the message goes to the model as its result
 │   ├── PlaceError          there is no such file, or it is not of the right kind
-│   └── ConflictError       something else has changed what a command has changed, too
+│   ├── ConflictError       something else has changed what a command has changed, too
+│   └── UnkeptError         what a call replaces can't be kept for /undo
 └── BackendError            the model can't answer
     ├── ModelLoadError      the model file is missing, damaged or does not fit
     ├── InvalidRequestError the request itself is wrong (a server answers 400)
@@ -67,6 +68,10 @@ class ConflictError(ToolError):
     def __init__(self, paths: Sequence[str]) -> None:
         super().__init__(f"something else changed {', '.join(paths)} at the same time")
         self.paths = tuple(paths)
+
+
+class UnkeptError(ToolError):
+    """What a call replaces or deletes can't be kept for /undo, so nothing was changed."""
 
 
 class BackendError(ShepherdError):

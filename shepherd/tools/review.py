@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from shepherd.errors import ConflictError, ToolError
+from shepherd.errors import ConflictError, ToolError, UnkeptError
 from shepherd.tools.access import Access
 from shepherd.tools.layer.effect import read_effect
 from shepherd.tools.layer.merge import show_conflicts
@@ -87,6 +87,8 @@ async def settle(review: SharedLayer, settlement: Settlement, answer: LastAnswer
             notes = await settlement.commit(layer)
     except ConflictError:  # it is a ToolError, too
         raise
+    except UnkeptError as error:
+        return Reviewed(f"The changes of this turn wait for the end of the next one: {error}.")
     except ToolError:
         if answer.feedback:
             return Reviewed("", GOES_ON.format(feedback=answer.feedback))

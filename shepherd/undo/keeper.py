@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from shepherd.errors import UndoError
+from shepherd.errors import UndoError, UnkeptError
+from shepherd.tools.access import AccessKind, Claim
 from shepherd.tools.consent import PreparedCall
 from shepherd.tools.tool import ToolResult
 from shepherd.undo.files import KeptFiles
@@ -18,12 +19,17 @@ from shepherd.undo.store import UndoLimits, UndoStore
 
 T = TypeVar("T")
 
+_UNKEPT = (
+    "what it replaces can't be kept for /undo ({error}). The user can make room there, make it "
+    "writable, or begin a new session; with undo.enabled = false in the settings nothing is kept"
+)
+
 
 class UndoKeeper:
     """A `CallStep` that keeps each file as it was before a call changed it.
 
     `protects` tells whether a file may hold a secret; such files are not kept. `warn` receives
-    sentences for the user. A failure of the store does not stop calls.
+    sentences for the user. If the store fails, a call that replaces or deletes a file is refused.
     """
 
     def __init__(
@@ -55,11 +61,16 @@ class UndoKeeper:
         self._thread.submit(self._close)  # the recorder of the session before
 
     async def before(self, prepared: PreparedCall) -> None:
-        """Keep what the call will change."""
+        """Keep what the call will change.
+
+        Raises UnkeptError if the store fails, and the call names a file that is there.
+        """
         task = asyncio.current_task()
         # a cancelled call never comes to `after`; without a task nobody knows, so it goes on
         is_over = task.done if task is not None else lambda: False
-        await self._try(lambda r: r.before(prepared, self._position(), is_over))
+        error = await self._try(lambda r: r.before(prepared, self._position(), is_over))
+        if error is not None and await asyncio.to_thread(_replaces, prepared):
+            raise UnkeptError(_UNKEPT.format(error=error)) from error
 
     async def after(self, prepared: PreparedCall, result: ToolResult) -> ToolResult:
         """Record what the call has changed."""
@@ -125,14 +136,16 @@ class UndoKeeper:
         await asyncio.wrap_future(self._thread.submit(self._close))
         self._thread.shutdown(wait=False)
 
-    async def _try(self, work: Callable[[Recorder], object]) -> None:
-        """Do the work; the first failure becomes a warning, as it must not stop the call."""
+    async def _try(self, work: Callable[[Recorder], object]) -> UndoError | None:
+        """Do the work; returns its failure, of which the first also becomes a warning."""
         try:
             await self.do(work)
         except UndoError as error:
             if not self._has_warned:
                 self._has_warned = True
                 self._warn(f"Changes to files can't be undone: {error}")
+            return error
+        return None
 
     def _work(self, work: Callable[[Recorder], T]) -> T:
         """Do the work; the thread of the store calls it, for one piece of work after another."""
@@ -145,9 +158,8 @@ class UndoKeeper:
         """The recorder of the session, opened at its first use."""
         if self._recorder is None:
             limits = self._limits
-            largest = min(limits.file_bytes, limits.max_bytes)
-            store = UndoStore(self._path, limits, self._warnings.append)
-            files = KeptFiles(store, self._session, self._protects, largest)
+            store = self._open_store()
+            files = self._kept_files(store)
             # what is kept before commands may take half of the store
             budget = min(limits.command_bytes, limits.max_bytes // 2)
             scanner = None
@@ -157,8 +169,23 @@ class UndoKeeper:
             self._recorder = Recorder(store, files, self._cwd, scanner, self._warnings.append)
         return self._recorder
 
+    # tests end a program in the middle of these two
+    def _open_store(self) -> UndoStore:
+        return UndoStore(self._path, self._limits, self._warnings.append)
+
+    def _kept_files(self, store: UndoStore) -> KeptFiles:
+        largest = min(self._limits.file_bytes, self._limits.max_bytes)
+        return KeptFiles(store, self._session, self._protects, largest)
+
     def _close(self) -> None:
         """Close the store in its thread, after all work that was submitted before."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.close()
+
+
+def _replaces(prepared: PreparedCall) -> bool:
+    """Whether the call writes to a file that is there, by a path that it names for certain."""
+    writes = (access for access in prepared.accesses if access.kind is AccessKind.WRITE)
+    paths = [Path(access.target) for access in writes if access.claim is Claim.EXACT]
+    return any(path.is_symlink() or (path.exists() and not path.is_dir()) for path in paths)

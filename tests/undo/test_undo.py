@@ -247,22 +247,32 @@ async def test_losses_are_told_before_they_happen_and_once(tmp_path: Path) -> No
         assert (project.root / "small.txt").read_text() == "4" * 19_000
 
 
-async def test_a_store_that_fails_stops_no_call(tmp_path: Path) -> None:
+async def test_without_its_store_nothing_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("not a directory")
     async with open_project(tmp_path) as project:
         assert "Wrote" in await project.call("write_file", path="a.txt", content="1")
-        await project.call("write_file", path="a.txt", content="2")
+        for name, arguments in (("write_file", {"content": "2"}), ("delete_file", {})):
+            text = await project.call(name, path="a.txt", **arguments)
+            assert text.startswith("Error: what it replaces can't be kept for /undo"), text
+            assert "undo.enabled" in text
+        assert (project.root / "a.txt").read_text() == "1"
         assert len(project.warnings) == 1
 
+        (tmp_path / "state").unlink()
+        await project.call("delete_file", path="a.txt")
+        await project.keeper.undo()
+        assert (project.root / "a.txt").read_text() == "1"
 
-async def test_a_damaged_row_stops_no_call(tmp_path: Path) -> None:
+
+async def test_a_damaged_row_lets_nothing_be_replaced(tmp_path: Path) -> None:
     async with open_project(tmp_path) as project:
         await project.call("write_file", path="a.txt", content="1")
     with sqlite3.connect(tmp_path / "state" / "undo.db") as connection:
         connection.execute("UPDATE changes SET entries = '[[1]]'")
     connection.close()
     async with open_project(tmp_path) as project:
-        assert "Wrote" in await project.call("write_file", path="a.txt", content="2")
+        assert "Wrote" in await project.call("write_file", path="b.txt", content="2")
+        assert "undo.db" in await project.call("write_file", path="a.txt", content="2")
         with pytest.raises(UndoError, match=r"undo\.db"):
             await project.keeper.undo()
 

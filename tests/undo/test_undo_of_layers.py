@@ -152,6 +152,21 @@ def test_undo_brings_back_any_tree(box: Box, nodes: dict[bytes, Node], lines: li
 
 
 @pytest.mark.parametrize("box", LAYERED, ids=lambda box: box.name)
+async def test_without_its_store_no_command_replaces_anything(box: Box, tmp_path: Path) -> None:
+    need(box)
+    (tmp_path / "state").write_text("not a directory")
+    async with open_layered(box, tmp_path) as project:
+        await project.call("execute_command", command="echo 1 > a; mkdir -p b")
+        start = view(project.root)
+        for line in ("rm a", "echo 2 > a", "chmod 600 a", "mv a b/c", "echo 2 > c; ln -sf c a"):
+            text = await project.call("execute_command", command=line)
+            assert "[its changes were not kept: what it replaces can't be kept for /undo" in text
+            assert view(project.root) == start
+        await project.call("execute_command", command="rmdir b")
+        assert not (project.root / "b").exists()
+
+
+@pytest.mark.parametrize("box", LAYERED, ids=lambda box: box.name)
 async def test_a_small_store_keeps_what_it_can(box: Box, tmp_path: Path) -> None:
     need(box)
     limits = UndoLimits(max_bytes=80_000, file_bytes=80_000)

@@ -13,6 +13,8 @@ from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choic
 from shepherd.tools.review import DROPPED, KEPT
 from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.sandbox import Finding, Sandbox
+from shepherd.undo.keeper import UndoKeeper
+from shepherd.undo.store import UndoLimits
 from tests.tools.layer.test_effects_asked import until_done
 from tests.tools.sandbox.boxes import BOXES, need
 from tests.tools.workshop import Workshop, open_workshop
@@ -127,6 +129,23 @@ async def test_a_conflict_drops_nothing(shop: Open) -> None:
     assert (await workshop.runner.review()).text.startswith(KEPT)
     assert "-something else\n+something else, and 2" in workshop.approver.requests[-1].detail
     assert (workshop.root / "src/a.txt").read_text() == "something else, and 2\n"
+
+
+async def test_without_the_store_of_undo_the_turn_waits(shop: Open, tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("not a directory")
+    workshop = shop([Choice.ONCE, Choice.ONCE])
+    limits = UndoLimits()
+    keeper = UndoKeeper(tmp_path / "state/undo.db", workshop.root, limits, bool, print)
+    keeper.begin("one", lambda: 1)
+    workshop.runner.undo = keeper
+    await work(workshop)
+    reviewed = await workshop.runner.review()
+    assert "can't be kept for /undo" in reviewed.text
+    assert (workshop.root / "src/a.txt").read_text() == "one\ntwo\n"
+    (tmp_path / "state").unlink()
+    assert (await workshop.runner.review()).text.startswith(KEPT)
+    assert (workshop.root / "src/a.txt").read_text() == "1\ntwo\n3\n"
+    await keeper.aclose()
 
 
 async def test_a_conflict_about_what_is_no_text_waits(shop: Open) -> None:
