@@ -8,6 +8,7 @@ from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import model_params
 from tests.backends.llamacpp import tiny
 from tests.backends.llamacpp.support import PUP, settings
+from tests.backends.llamacpp.tiny_deepseek import write_deepseek4
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +44,11 @@ def lfm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def qwen35(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.write_qwen35(tmp_path_factory.mktemp("qwen35") / "tiny-qwen35.gguf")
+
+
+@pytest.fixture(scope="session")
+def deepseek4(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_deepseek4(tmp_path_factory.mktemp("deepseek4") / "tiny-deepseek4.gguf")
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from tests.examples import few
 OPERATIONS = int(os.environ.get("OPERATIONS", few(2000, 720)))
 """Of all kinds of memory together."""
 
-KINDS = ["single", "llama", "moe", "gemma", "mamba", "hybrid", "lfm2", "qwen35"]
+KINDS = ["single", "llama", "moe", "gemma", "mamba", "hybrid", "lfm2", "qwen35", "deepseek4"]
 
 
 @pytest.mark.parametrize(("seed", "kind"), list(enumerate(KINDS)))

@@ -45,20 +45,20 @@ def write_llama(
     `deltas` are added to the weights of these names. `vocabulary` adds another one and gives its
     size.
     """
-    writer = _writer(path, "llama", context, template, layers)
+    writer = new_writer(path, "llama", context, template, layers)
     if experts:
         writer.add_expert_count(experts)
         writer.add_expert_used_count(2)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(HEADS)
     writer.add_rope_dimension_count(WIDTH // HEADS)
-    size = vocabulary(writer) if vocabulary else _add_vocabulary(writer, bos=bos)
+    size = vocabulary(writer) if vocabulary else add_vocabulary(writer, bos=bos)
     for name, token in (infill or {}).items():
         writer.add_uint32(f"tokenizer.ggml.fim_{name}_token_id", token)
     shapes = {"token_embd": (size, WIDTH), "output": (size, WIDTH), "output_norm": (WIDTH,)}
     for i in range(layers):
         shapes |= _attention(i) | _feed_forward(i, experts)
-    _add_weights(writer, shapes, seed, deltas or {})
+    add_weights(writer, shapes, seed, deltas or {})
     return path
 
 
@@ -95,13 +95,13 @@ def write_lora(
 
 def write_gemma(path: Path, *, window: int = 16, context: int = 512, seed: int = 0) -> Path:
     """A Gemma 3 with a sliding window in every layer but each sixth."""
-    writer = _writer(path, "gemma3", context, BOS_TEMPLATE)
+    writer = new_writer(path, "gemma3", context, BOS_TEMPLATE)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(HEADS)
     writer.add_key_length(WIDTH // HEADS)
     writer.add_value_length(WIDTH // HEADS)
     writer.add_sliding_window(window)
-    size = _add_vocabulary(writer)
+    size = add_vocabulary(writer)
     shapes = {"token_embd": (size, WIDTH), "output_norm": (WIDTH,)}
     for i in range(LAYERS):
         shapes |= _attention(i) | _feed_forward(i)
@@ -111,46 +111,46 @@ def write_gemma(path: Path, *, window: int = 16, context: int = 512, seed: int =
             f"blk.{i}.attn_q_norm": (WIDTH // HEADS,),
             f"blk.{i}.attn_k_norm": (WIDTH // HEADS,),
         }
-    _add_weights(writer, shapes, seed)
+    add_weights(writer, shapes, seed)
     return path
 
 
 def write_qwen(path: Path, *, context: int = 512, seed: int = 0) -> Path:
     """A Qwen2-VL, whose images take fewer positions than tokens (M-RoPE)."""
-    writer = _writer(path, "qwen2vl", context, BOS_TEMPLATE)
+    writer = new_writer(path, "qwen2vl", context, BOS_TEMPLATE)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(HEADS)
     half = WIDTH // HEADS // 2
     writer.add_rope_dimension_sections([half // 2, half // 4, half // 4, 0])
-    size = _add_vocabulary(writer)
+    size = add_vocabulary(writer)
     shapes = {"token_embd": (size, WIDTH), "output": (size, WIDTH), "output_norm": (WIDTH,)}
     for i in range(LAYERS):
         shapes |= _attention(i) | _feed_forward(i)
         shapes |= {f"blk.{i}.attn_{name}.bias": (WIDTH,) for name in "qkv"}
-    _add_weights(writer, shapes, seed)
+    add_weights(writer, shapes, seed)
     return path
 
 
 def write_mamba(path: Path, *, context: int = 512, seed: int = 0) -> Path:
     """A recurrent model, whose memory can't forget a part of a sequence."""
-    writer = _writer(path, "mamba", context, BOS_TEMPLATE)
+    writer = new_writer(path, "mamba", context, BOS_TEMPLATE)
     writer.add_head_count(0)
     _add_state_space(writer)
-    size = _add_vocabulary(writer)
+    size = add_vocabulary(writer)
     shapes = {"token_embd": (size, WIDTH), "output_norm": (WIDTH,)}
     for i in range(LAYERS):
         shapes |= _state_space(i)
-    _add_weights(writer, shapes, seed)
+    add_weights(writer, shapes, seed)
     return path
 
 
 def write_hybrid(path: Path, *, context: int = 512, seed: int = 0) -> Path:
     """A Jamba: layers with a state and layers with attention take turns."""
-    writer = _writer(path, "jamba", context, BOS_TEMPLATE)
+    writer = new_writer(path, "jamba", context, BOS_TEMPLATE)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv([0, HEADS])
     _add_state_space(writer)
-    size = _add_vocabulary(writer)
+    size = add_vocabulary(writer)
     shapes = {"token_embd": (size, WIDTH), "output_norm": (WIDTH,)}
     shapes |= _state_space(0) | _feed_forward(0) | _attention(1) | _feed_forward(1)
     shapes |= {
@@ -158,17 +158,17 @@ def write_hybrid(path: Path, *, context: int = 512, seed: int = 0) -> Path:
         "blk.0.ssm_b_norm": (STATE,),
         "blk.0.ssm_c_norm": (STATE,),
     }
-    _add_weights(writer, shapes, seed)
+    add_weights(writer, shapes, seed)
     return path
 
 
 def write_lfm2(path: Path, *, context: int = 512, seed: int = 0) -> Path:
     """An LFM2, whose states (of convolutions) can forget the last tokens."""
-    writer = _writer(path, "lfm2", context, BOS_TEMPLATE)
+    writer = new_writer(path, "lfm2", context, BOS_TEMPLATE)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv([0, HEADS])
     writer.add_shortconv_l_cache(KERNEL)
-    size = _add_vocabulary(writer)
+    size = add_vocabulary(writer)
     shapes = {"token_embd": (size, WIDTH), "token_embd_norm": (WIDTH,)}
     shapes |= _feed_forward(0) | _attention(1) | _feed_forward(1)
     shapes |= {
@@ -179,7 +179,7 @@ def write_lfm2(path: Path, *, context: int = 512, seed: int = 0) -> Path:
         "blk.1.attn_q_norm": (WIDTH // HEADS,),
         "blk.1.attn_k_norm": (WIDTH // HEADS,),
     }
-    _add_weights(writer, shapes, seed)
+    add_weights(writer, shapes, seed)
     return path
 
 
@@ -189,7 +189,7 @@ def write_qwen35(path: Path, *, context: int = 512, seed: int = 0, mtp: bool = F
     With `mtp` a layer behind it predicts the token after the next one.
     """
     layers = LAYERS + mtp
-    writer = _writer(path, "qwen35", context, BOS_TEMPLATE, layers)
+    writer = new_writer(path, "qwen35", context, BOS_TEMPLATE, layers)
     if mtp:
         writer.add_nextn_predict_layers(1)
     writer.add_head_count(HEADS)
@@ -204,7 +204,7 @@ def write_qwen35(path: Path, *, context: int = 512, seed: int = 0, mtp: bool = F
     writer.add_ssm_state_size(WIDTH // HEADS)
     writer.add_ssm_time_step_rank(HEADS)
     writer.add_ssm_group_count(HEADS)
-    size = _add_vocabulary(writer)
+    size = add_vocabulary(writer)
     shapes = {"token_embd": (size, WIDTH), "output_norm": (WIDTH,)}
     for i in range(layers):
         shapes |= _feed_forward(i)
@@ -233,11 +233,11 @@ def write_qwen35(path: Path, *, context: int = 512, seed: int = 0, mtp: bool = F
             f"blk.{LAYERS}.nextn.enorm": (WIDTH,),
             f"blk.{LAYERS}.nextn.hnorm": (WIDTH,),
         }
-    _add_weights(writer, shapes, seed)
+    add_weights(writer, shapes, seed)
     return path
 
 
-def _writer(
+def new_writer(
     path: Path, architecture: str, context: int, template: str, layers: int = LAYERS
 ) -> gguf.GGUFWriter:
     writer = gguf.GGUFWriter(path, architecture)
@@ -251,7 +251,7 @@ def _writer(
     return writer
 
 
-def _add_vocabulary(writer: gguf.GGUFWriter, *, bos: bool = True) -> int:
+def add_vocabulary(writer: gguf.GGUFWriter, *, bos: bool = True) -> int:
     tokens = ["<unk>", "<s>", "</s>", *CONTROLS, *MARKERS]
     types = [UNKNOWN, CONTROL, CONTROL, *([CONTROL] * len(CONTROLS))]
     types += [USER_DEFINED] * len(MARKERS)
@@ -327,7 +327,7 @@ def _state_space(i: int) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _add_weights(
+def add_weights(
     writer: gguf.GGUFWriter,
     shapes: Mapping[str, tuple[int, ...]],
     seed: int,

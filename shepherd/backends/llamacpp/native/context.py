@@ -16,6 +16,9 @@ DECODED = 0
 NO_ROOM = 1
 ABORTED = 2
 
+COPY_WHOLLY = frozenset({"deepseek4"})
+"""Architectures whose memory aborts if a part of a sequence is copied (`llama_kv_cache_dsv4`)."""
+
 
 class NativeContext:
     """A context; one owner thread only. Counts `decoded_tokens` and `decoded_batches`."""
@@ -52,6 +55,7 @@ class NativeContext:
         self.has_streams = self.sequences > 1 and not params.kv_unified
         """Whether each sequence has its own cells."""
         self._has_window = model.window > 0
+        self._copies_wholly = model.metadata("general.architecture") in COPY_WHOLLY
         self.rows = 1
         """Tokens and outputs to whose multiples each part of a batch is padded; 1 pads nothing."""
         self._places: Sequence[int] = ()
@@ -187,7 +191,7 @@ class NativeContext:
         """
         # llama.cpp aborts if sequences share a state that one of them has rolled back
         is_apart = self.has_streams and not self._has_window
-        if is_apart or source in self._rolled_back:
+        if is_apart or self._copies_wholly or source in self._rolled_back:
             self.restore(target, self.save(source, partial=False), partial=False)
             return
         length = -1 if self.has_streams else length  # llama.cpp copies whole streams only
