@@ -117,6 +117,9 @@ class Paths(Struct, frozen=True):
     conversations = _Place("cache", "conversations")
     """Saved states of models, so that conversations need not be computed again."""
 
+    tried_models = _Place("cache", "tried_models")
+    """An empty file for each kind of model file that llama.cpp has loaded without ending."""
+
 
 def project_file(cwd: Path) -> Path | None:
     """The nearest `.shepherd.toml` from `cwd` up to the root of its git repository.

@@ -18,7 +18,7 @@ from shepherd.backends.inprocess.template import (
     TemplateFailedError,
 )
 from shepherd.backends.output.derive import with_separator, with_thought
-from shepherd.backends.output.style import OutputStyle, detect_style
+from shepherd.backends.output.style import OutputStyle, ThinkMarkers, detect_style
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import Message, Role, ToolCall, ToolSpec
 
@@ -98,12 +98,17 @@ class PromptBuilder:
         conversation: Conversation,
         check: Callable[[str], None] | None = None,
         images: Mapping[str, Sequence[int]] | None = None,
+        closes: Sequence[ThinkMarkers] = (),
     ) -> Prompt:
         """The prompt for the assistant's next message; `check` sees its text before its tokens.
 
-        `images` are the tokens of the conversation's images by their marks.
+        `images` are the tokens of the conversation's images by their marks. Reasoning that the
+        template begins with the markers of `closes` is ended again.
         """
         rendered, warning = self._render(conversation)
+        begun = next((pair for pair in closes if rendered.rstrip().endswith(pair.open)), None)
+        if begun is not None:
+            rendered = f"{rendered.rstrip()}\n\n{begun.close}" + "\n" * begun.after
         if check is not None:
             check(rendered)
         tokens, tail = self._with_images(rendered, images) if images else self._tokenize(rendered)

@@ -19,9 +19,9 @@ MAX_RESERVE = 512
 def with_thinking(session: Session, *, thinking: bool | None) -> Session:
     """The session with or without reasoning; unchanged if `thinking` is None.
 
-    A raw prompt says itself whether the model reasons.
+    A raw prompt says itself whether the model reasons. A budget of 0 means that it does not.
     """
-    if session.raw_prompt is not None:
+    if session.raw_prompt is not None or session.thinking_budget == 0:
         thinking = False
     return session if thinking is None else replace(session, thinking=thinking)
 

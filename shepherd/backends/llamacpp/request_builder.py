@@ -160,7 +160,8 @@ class RequestBuilder:
             runs = [tokens.tokens for _, tokens in images.values()]
             return raw_prompt(self._vocab, session.raw_prompt, check, runs)
         tokens = {mark: entry.tokens for mark, (_, entry) in images.items()}
-        return self._prompts.build(conversation, check, tokens)
+        closes = self._style.think if session.thinking_budget == 0 else ()
+        return self._prompts.build(conversation, check, tokens, closes)
 
     async def _compiled(self, constraint: Constraint | None) -> CompiledConstraint | None:
         """The constraint with its grammar; None if that fails and need not be enforced."""

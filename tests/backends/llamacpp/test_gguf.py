@@ -1,4 +1,5 @@
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.native.gguf import check_model_file
+from shepherd.backends.llamacpp.native.fitting import fit_model
+from shepherd.backends.llamacpp.native.gguf import check_model_file, read_header, summarise
+from shepherd.backends.llamacpp.native.sizes import model_sizes
 from shepherd.errors import ModelLoadError
 from tests.backends.llamacpp.support import PUP, loaded, settings
 from tests.examples import examples
@@ -100,3 +103,61 @@ def _renamed_architecture(model: Path, target: Path) -> Path:
     name, other = b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0lxama"
     target.write_bytes(model.read_bytes().replace(name, other, 1))
     return target
+
+
+def header(*parts: bytes, tensors: int = 0, values: int = 0) -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", 3, tensors, values) + b"".join(parts)
+
+
+def text(content: str, length: int | None = None) -> bytes:
+    encoded = content.encode()
+    return struct.pack("<Q", len(encoded) if length is None else length) + encoded
+
+
+NAMED = [text("general.architecture"), struct.pack("<I", 8), text("llama")]
+
+DAMAGED = {
+    "dimensions": header(text("t"), struct.pack("<I", 4_000_000_000), bytes(99), tensors=1),
+    "tensors": header(tensors=1 << 24),
+    "values": header(values=1 << 24),
+    "text": header(text("k", 1 << 63), values=1),
+    "array": header(text("k"), struct.pack("<IIQ", 9, 8, 9), struct.pack("<Q", 1 << 63), values=1),
+    "nested": header(text("k"), *[struct.pack("<IQ", 9, 1)] * 9_999, values=1),
+    "layers": header(*NAMED, text("llama.block_count"), struct.pack("<II", 4, 1 << 31), values=2),
+    "width": header(*NAMED, text("llama.width"), struct.pack("<IQ", 10, 1 << 63), values=2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_a_damaged_header_is_told_in_a_sentence(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.gguf"
+    path.write_bytes(DAMAGED[kind] + bytes(64))
+    with pytest.raises(ModelLoadError, match=r"is damaged or cut off|is cut off"):
+        model_sizes(check_model_file(path), settings())
+
+
+@given(
+    changes=st.lists(
+        st.tuples(
+            st.floats(0, 1, exclude_max=True),
+            st.sampled_from([1, 4, 8]),
+            st.sampled_from([0, 1, 4, 8, 9, 255, 1 << 20, (1 << 31) - 1, (1 << 32) - 1, 1 << 63]),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+@hypothesis_settings(max_examples=examples(300), deadline=None)
+def test_any_change_of_a_header_gives_a_header_or_a_sentence(
+    changes: list[tuple[float, int, int]], llama: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    content = bytearray(llama.read_bytes())
+    length = read_header(llama).length
+    for place, size, number in changes:
+        at = 4 + int(place * (length - 4))
+        content[at : at + size] = (number % (1 << 8 * size)).to_bytes(size, "little")
+    path = tmp_path_factory.getbasetemp() / "changed.gguf"
+    path.write_bytes(content)
+    with suppress(ModelLoadError):
+        fit_model(check_model_file(path), settings())
+        summarise(path)

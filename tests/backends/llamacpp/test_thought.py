@@ -1,5 +1,7 @@
 """Reasoning ends at its budget, and the answer follows."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from shepherd.backends.output.style import THINK, ThinkMarkers
 from shepherd.sampling import Sampling
 from shepherd.session import ToolChoice
 from tests.backends.llamacpp.support import Recorder, conversation, loaded
+from tests.backends.llamacpp.tiny import BOS_TEMPLATE, write_llama
 
 BRACKETS = ThinkMarkers("[THINK]", "[/THINK]", after=0)
 
@@ -69,6 +72,33 @@ async def test_pup_stops_to_think_and_answers(temperature: float, *, jump: bool)
         assert len(free.message.reasoning) > len(short.message.reasoning) > 0
         assert len(short.message.reasoning) < 40
         assert short.message.content or short.message.tool_calls
+
+
+BEGINS_ALWAYS = BOS_TEMPLATE.replace("assistant\n{% endif %}", "assistant\n<think>\n{% endif %}")
+
+
+async def test_a_budget_of_none_gives_no_token_of_reasoning(tmp_path: Path) -> None:
+    async with loaded() as backend:
+        session = conversation("List the files in src", tools=True)
+        session.thinking, session.thinking_budget = True, 0
+        generation = await backend.generate_from_session(session, Recorder())
+        assert generation.message.reasoning == ""
+        assert [call.name for call in generation.message.tool_calls] == ["list_directory"]
+    async with loaded(write_llama(tmp_path / "begins.gguf", template=BEGINS_ALWAYS)) as backend:
+        session = conversation("hello")
+        session.thinking, session.thinking_budget = True, 2
+        generation = await backend.generate_from_session(session, Recorder(), max_tokens=8)
+        assert generation.message.reasoning
+        counted = await backend.count_session_tokens(session)
+        session.thinking_budget = 0
+        generation = await backend.generate_from_session(session, Recorder(), max_tokens=8)
+        assert generation.message.reasoning == ""
+        assert generation.stats.prompt_tokens == await backend.count_session_tokens(session)
+        assert generation.stats.prompt_tokens > counted
+
+
+def test_reasoning_that_an_answer_begins_is_ended_at_once() -> None:
+    assert endings([b"<think>"], 0) == ["\n</think>\n\n"]
 
 
 async def test_a_required_call_follows_the_end_of_thought() -> None:

@@ -5,7 +5,7 @@ import re
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct, structs
 
@@ -23,7 +23,14 @@ _SCALARS = {
 _STRING, _ARRAY = 8, 9
 _DEFAULT_ALIGNMENT = 32
 _MAX_COUNT = 1 << 24
+_MAX_VALUES = 1 << 16
+_MAX_TENSORS = 1 << 20
+_MAX_DIMENSIONS = 4
 _MAX_LAYERS = 1024
+_MAX_NUMBER = 1 << 40
+"""The largest whole number that means something: a length, a width or a count."""
+_MAX_TEXT = 1 << 26
+"""Bytes of all texts of a header that are kept."""
 _TOKENS = "tokenizer.ggml.tokens"
 _PART = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<total>\d{5})\.gguf$")
 
@@ -50,8 +57,8 @@ _QUANTS = {
 class GgufHeader(Struct, frozen=True):
     """The contents of a header; `needs` is the minimum size of the file in bytes.
 
-    `weights` are the bytes of each tensor by name. `vocabulary` is the number of tokens. The header
-    of a split model has the tensors of all parts.
+    `weights` are the bytes of each tensor by name. `vocabulary` is the number of tokens, `length`
+    that of the bytes. The header of a split model has the tensors of all parts.
     """
 
     values: dict[str, Any]
@@ -59,11 +66,12 @@ class GgufHeader(Struct, frozen=True):
     needs: int
     weights: Mapping[str, int]
     vocabulary: int = 0
+    length: int = 0
 
 
 def check_model_file(path: Path) -> GgufHeader:
     """Check all files of a model; raises ModelLoadError."""
-    header = _check_one(path)
+    header = read_header(path)
     part = _PART.match(path.name)
     if part is None:
         return header
@@ -75,11 +83,11 @@ def check_model_file(path: Path) -> GgufHeader:
         other = path.with_name(f"{stem}-{i:05}-of-{total:05}.gguf")
         if not other.is_file():
             raise ModelLoadError(f"{path} is split into {total} parts, {other.name} is missing.")
-        weights |= _check_one(other).weights
+        weights |= read_header(other).weights
     return structs.replace(header, weights=weights)
 
 
-def _check_one(path: Path) -> GgufHeader:
+def read_header(path: Path) -> GgufHeader:
     """Read the header of one file, and check that the file has all that it announces."""
     if path.is_dir():
         raise ModelLoadError(f"{path} is a directory, not a GGUF model.")
@@ -95,7 +103,7 @@ def _check_one(path: Path) -> GgufHeader:
         raise ModelLoadError(f"There is no model file {path}.") from None
     except OSError as error:
         raise ModelLoadError(f"{path} can't be read: {error.strerror}.") from error
-    except (struct.error, ValueError, KeyError) as error:
+    except (struct.error, ValueError, KeyError, OverflowError) as error:
         raise ModelLoadError(
             f"{path} is damaged or cut off: its header can't be read. Download it again."
         ) from error
@@ -114,6 +122,8 @@ class _Reader:
         self._data = data
         self._at = len(_MAGIC)
         self._order = "<"
+        self._texts = 0
+        """The bytes of all texts so far."""
         self._array_length = 0
         """That of the last array which was skipped."""
 
@@ -128,7 +138,7 @@ class _Reader:
             self._order, swapped = ">", int.from_bytes(version.to_bytes(4, "big"), "little")
             if swapped not in _VERSIONS:
                 raise ValueError(f"GGUF version {version}")
-        tensors, pairs = self._count(), self._count()
+        tensors, pairs = self._count(_MAX_TENSORS), self._count(_MAX_VALUES)
         values: dict[str, Any] = {}
         vocabulary = 0
         for _ in range(pairs):
@@ -138,10 +148,11 @@ class _Reader:
                 vocabulary = self._array_length
         weights: dict[str, int] = {}
         ends = [self._tensor_end(weights) for _ in range(tensors)]
-        alignment = int(values.get("general.alignment") or _DEFAULT_ALIGNMENT)
+        alignment = _number(values, "general.alignment") or _DEFAULT_ALIGNMENT
         start = -(-self._at // alignment) * alignment  # rounded up
         needs = start + max(ends) if ends else self._at
-        return GgufHeader(values, tensors, needs, weights, vocabulary)
+        _check_numbers(values)
+        return GgufHeader(values, tensors, needs, weights, vocabulary, start)
 
     def _scalar(self, code: str) -> Any:
         """The next number, by its code in `struct`."""
@@ -149,10 +160,10 @@ class _Reader:
         self._at += struct.calcsize(self._order + code)
         return value
 
-    def _count(self) -> int:
+    def _count(self, limit: int = _MAX_COUNT) -> int:
         """A number of things; raises ValueError for one that only a damaged file has."""
         count: int = self._scalar("Q")
-        if count > _MAX_COUNT:
+        if count > limit:
             raise ValueError(f"a count of {count}")
         return count
 
@@ -160,7 +171,8 @@ class _Reader:
         """The next text, behind its length; raises ValueError if it has no end."""
         length: int = self._scalar("Q")
         end = self._at + length
-        if end > len(self._data):
+        self._texts += length
+        if end > len(self._data) or self._texts > _MAX_TEXT:
             raise ValueError("a string beyond the end")
         text = self._data[self._at : end].decode("utf-8", "replace")
         self._at = end
@@ -182,8 +194,7 @@ class _Reader:
             for _ in range(count):  # each has 8 bytes with its length
                 self._at += 8 + struct.unpack_from(self._order + "Q", self._data, self._at)[0]
         elif kind == _ARRAY:
-            for _ in range(count):
-                self._array()
+            raise ValueError("an array of arrays")  # llama.cpp reads none either
         elif count <= _MAX_LAYERS and _SCALARS[kind] not in "fd":
             return [int(self._scalar(_SCALARS[kind])) for _ in range(count)]
         else:
@@ -196,14 +207,27 @@ class _Reader:
     def _tensor_end(self, weights: dict[str, int]) -> int:
         """Where a tensor's data ends, from the start of the data; its size goes into `weights`."""
         name = self._string()
+        dimensions: int = self._scalar("I")
+        if dimensions > _MAX_DIMENSIONS:
+            raise ValueError(f"{dimensions} dimensions")
         elements = 1
-        for _ in range(self._scalar("I")):
+        for _ in range(dimensions):
             elements *= self._scalar("Q")
         kind: int = self._scalar("I")
         elements_per_block, block_bytes = _BLOCKS.get(kind, (1, 0))
         offset: int = self._scalar("Q")
         weights[name] = elements // elements_per_block * block_bytes
         return offset + weights[name]
+
+
+def _check_numbers(values: Mapping[str, Any]) -> None:
+    """Raise ValueError if a model's own numbers are far beyond those of any model."""
+    architecture = f"{_text(values, 'general.architecture')}."
+    for key, value in values.items():
+        limit = _MAX_LAYERS if key.endswith(".block_count") else _MAX_NUMBER
+        numbers = cast(list[Any], value if isinstance(value, list) else [value])
+        if key.startswith(architecture) and any(isinstance(n, int) and n > limit for n in numbers):
+            raise ValueError(f"{key} is {value}")
 
 
 class ModelSummary(Struct, frozen=True):
@@ -258,13 +282,13 @@ def _cache_bytes(values: dict[str, Any], architecture: str) -> int:
     return 4 * number("block_count") * key_heads * width
 
 
-def _text(values: dict[str, Any], key: str) -> str:
+def _text(values: Mapping[str, Any], key: str) -> str:
     """A text of a header; "" without it, or if it is something else."""
     value = values.get(key)
     return value if isinstance(value, str) else ""
 
 
-def _number(values: dict[str, Any], key: str, default: int = 0) -> int:
+def _number(values: Mapping[str, Any], key: str, default: int = 0) -> int:
     """A whole number of a header; bools, which are numbers in Python, are none here."""
     value = values.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) else default

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from shepherd.backends.llamacpp.native import gguf, vocab
+from shepherd.backends.llamacpp.native import gguf, trial, vocab
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
 from shepherd.backends.llamacpp.native.params import ModelTraits
 from shepherd.backends.llamacpp.rpc.workers import Workers
@@ -89,6 +89,7 @@ class NativeModel:
         `workers` are the RPC workers of the parameters.
         """
         self._lib = bindings()
+        trial.try_model(path)
         native_log.take_errors()
         self.name = path.name
         self.workers = workers
