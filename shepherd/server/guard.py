@@ -126,7 +126,8 @@ class Guard(Struct, frozen=True, eq=False):
         if needed and is_limited and not self.doors.counts_tokens:
             message = f"The API key {key.name} has limits that a shared session can't keep."
             raise errors.ApiError(403, message, "insufficient_scope")
-        if needed and scope["method"] not in ("GET", "OPTIONS"):
+        # also where any key is enough, as for the tokens of a text
+        if scope["method"] not in ("GET", "HEAD", "OPTIONS"):
             await self.doors.meter.limits.count_request(key)
 
     async def _serve_while_valid(

@@ -64,6 +64,29 @@ def test_a_thread_that_gets_nowhere_is_unhealthy_until_it_goes_on(
     assert (status("/health"), status("/stats")) == (200, 200)
 
 
+def test_long_texts_and_prompts_do_not_wait_for_each_other(server: Engine) -> None:
+    text = "word " * 20_000
+
+    def tokens() -> list[int]:
+        answer = httpx.post(f"{server.url}/tokenize", json={"content": text}, timeout=PATIENCE)
+        numbers: list[int] = answer.json()["tokens"]
+        return numbers
+
+    go = threading.Event()
+    hold_text(server.backend, go)
+    numbers = tokens()  # while the thread for prompts is held
+    body = {"tokens": numbers}
+    whole = httpx.post(f"{server.url}/detokenize", json=body, timeout=PATIENCE)
+    assert whole.json()["content"] == text
+    go.set()
+    stop = threading.Event()
+    server.backend._long_texts.post(_wait, stop)  # pyright: ignore[reportPrivateUsage] - as above
+    with server.client() as client:
+        assert ask(client, max_tokens=2).choices
+    stop.set()
+    assert tokens() == numbers
+
+
 def test_only_time_with_work_counts() -> None:
     now = [0.0]
     heart = Heartbeat(lambda: now[0])

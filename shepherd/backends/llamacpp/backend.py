@@ -36,6 +36,9 @@ from shepherd.models import BUILTIN_NAME, BUILTIN_TOOLS
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling, check_sampling, choice_seed
 from shepherd.session import Session
 
+SHORT_TEXT = 4096
+"""Characters of a text, or tokens, that take no more time than a prompt beside them."""
+
 
 class LlamaCppBackend(Backend):
     """One model, many conversations at once. Used from the event loop that loaded it."""
@@ -60,14 +63,15 @@ class LlamaCppBackend(Backend):
         self._capacity = engine.context.sequences + engine.max_queue
         """Requests that may run and wait together."""
         self._jobs: set[Job] = set()
+        self._long_texts = TextThread("llama.cpp long texts")
         self.text_model = LlamaText(
-            engine, self._prompts, text, self._requests.defaults, self._jobs
+            engine, self._prompts, (text, self._long_texts), self._requests.defaults, self._jobs
         )
         self._notices = [*engine.notices(), *filter(None, (self._prompts.notice,))]
         # Saved conversations are found again only if their texts become the same tokens.
         self._text.post(self._prompts.learn, self._pool.saved_prompts())
         # A backend that nobody closes must not keep its threads and memory.
-        self._shut_down = weakref.finalize(self, _shut_down, text, worker)
+        self._shut_down = weakref.finalize(self, _shut_down, text, worker, self._long_texts)
 
     @classmethod
     async def load(
@@ -235,28 +239,37 @@ class LlamaCppBackend(Backend):
         return all(callback(Notice(text, Topic.WARNING)) for text in notices)
 
 
-def _shut_down(text: TextThread, worker: Worker) -> None:
+def _shut_down(text: TextThread, worker: Worker, long_texts: TextThread | None = None) -> None:
     """Stop tokenizing before the vocabulary is freed."""
     text.close()
+    if long_texts is not None:
+        long_texts.close()
     worker.stop()
 
 
 class LlamaText(TextModel):
-    """The text side of one loaded model; all work runs on its thread for text."""
+    """The text side of one loaded model.
+
+    Its work runs on the thread for text, whose other calls are the prompts of all requests. Long
+    texts have a thread of their own, so that these do not wait for them.
+    """
 
     def __init__(
         self,
         engine: Engine,
         prompts: PromptBuilder,
-        text: TextThread,
+        threads: tuple[TextThread, TextThread],
         sampling: Sampling,
         running: Collection[object],
     ) -> None:
-        """`running` are the requests at work, `sampling` the defaults."""
+        """`threads` are those for prompts and for long texts.
+
+        `running` are the requests at work, `sampling` the defaults.
+        """
         model = engine.model
         self._vocab = vocab = model.vocab
         self._prompts = prompts
-        self._text = text
+        self._text, self._long_texts = threads
         self._running = running
         self._sessions = SessionMemory()
         self._sequences = engine.context.sequences
@@ -286,14 +299,20 @@ class LlamaText(TextModel):
     async def tokenize(
         self, parts: Sequence[str | int], *, special: bool = True, begins: bool = False
     ) -> list[int]:
-        return await self._text.run(join_parts, self._vocab, parts, special=special, begins=begins)
+        length = sum(len(part) if isinstance(part, str) else 1 for part in parts)
+        thread = self._thread(length)
+        return await thread.run(join_parts, self._vocab, parts, special=special, begins=begins)
 
     async def pieces(self, tokens: Sequence[int]) -> list[bytes]:
-        return await self._text.run(self._pieces, tokens)
+        return await self._thread(len(tokens)).run(self._pieces, tokens)
 
     async def render(self, session: Session, *, answer: bool = True) -> str:
         conversation = self._sessions.conversation(session)
         return await self._text.run(self._prompts.rendered, conversation, answer=answer)
+
+    def _thread(self, length: int) -> TextThread:
+        """The thread for a text of so many characters or tokens."""
+        return self._text if length <= SHORT_TEXT else self._long_texts
 
     def _pieces(self, tokens: Sequence[int]) -> list[bytes]:
         """The bytes of each token; raises InvalidRequestError for a number that is none."""

@@ -22,8 +22,8 @@ TOKENIZE_PATH = "/tokenize"
 DETOKENIZE_PATH = "/detokenize"
 PROPS_PATH = "/props"
 SLOTS_PATH = "/slots"
-_MAX_CHARACTERS = 1_000_000
-"""Those of a text for its tokens; one thread reads the texts of all requests."""
+_MAX_BYTES = 1_000_000
+"""Those of a text for its tokens; a longer one would take seconds."""
 
 
 class TokenizeBody(RequestModel):
@@ -132,9 +132,10 @@ def _parts(content: object) -> list[str | int]:
         if isinstance(item, bool) or not isinstance(item, str | int):
             raise invalid("content", "must be a text, or a list of texts and tokens")
         parts.append(item)
-    if sum(len(part) for part in parts if isinstance(part, str)) > _MAX_CHARACTERS:
-        reason = f"must be at most {_MAX_CHARACTERS:,} characters; send it in parts"
-        raise invalid("content", reason)
+    texts = [part for part in parts if isinstance(part, str)]
+    characters = sum(map(len, texts))  # a character has a byte or more
+    if characters > _MAX_BYTES or sum(len(t.encode(errors="replace")) for t in texts) > _MAX_BYTES:
+        raise invalid("content", f"must be at most {_MAX_BYTES:,} bytes; send it in parts")
     return parts
 
 

@@ -119,6 +119,23 @@ def test_of_50_parallel_requests_only_the_allowed_ones_run(
     assert refused.json()["error"]["type"] == "rate_limit_error"
 
 
+@pytest.mark.parametrize("path", ["/tokenize", "/detokenize", "/api/show"])
+def test_requests_that_any_key_may_send_count_too(
+    server: Scripted, keys: KeyStore, path: str
+) -> None:
+    key = keys.add("k", limited(requests_per_minute=2))
+    headers = {"Authorization": f"Bearer {key}"}
+
+    def status() -> int:
+        body = {"model": "scripted", "content": "a"}
+        return httpx.post(server.url + path, json=body, headers=headers).status_code
+
+    assert 429 not in [status(), status()]
+    assert status() == 429
+    models = httpx.get(f"{server.url}/v1/models", headers=headers)
+    assert models.status_code == 200  # a list costs nothing
+
+
 @pytest.mark.parametrize("body", [{}, {"max_tokens": 3}, {"stream": True}])
 def test_tokens_never_exceed_their_limit(
     server: Scripted, keys: KeyStore, body: dict[str, Any]

@@ -180,6 +180,7 @@ WRONG: list[tuple[str, dict[str, Any], str | None]] = [
     ("/tokenize", {"content": {"a": 1}}, "content"),
     ("/tokenize", {"content": [10**9]}, "content"),
     ("/tokenize", {"content": ["a" * 999_999, 1, "bb"]}, "content"),
+    ("/tokenize", {"content": "é" * 500_001}, "content"),
     ("/detokenize", {"tokens": [10**9]}, "tokens"),
     ("/detokenize", {"tokens": "a"}, "tokens"),
     ("/apply-template", {"messages": "a"}, "messages"),
