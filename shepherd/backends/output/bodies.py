@@ -5,7 +5,7 @@ import json
 import re
 from functools import lru_cache
 
-from shepherd.backends.output import markers, xml
+from shepherd.backends.output import known, markers, xml
 from shepherd.backends.output.catalog import ParsedCall, ToolCatalog, all_or_none
 from shepherd.messages import JsonObject
 
@@ -29,7 +29,7 @@ _PYTHON_STRING = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL
 _STARTS = ("<function>", "<name>", "<tool_name>")
 _NAME_STARTS = (
     "{}", "functions.{}", "call:{}", "<{}", "<function={}", '<function="{}"', '<function name="{}"',
-    '<invoke name="{}"', '<｜DSML｜invoke name="{}"', '<｜｜DSML｜｜invoke name="{}"',
+    '<invoke name="{}"', *(f'<{space}invoke name="{{}}"' for space in known.SPACES),
 )  # fmt: skip
 
 

@@ -31,13 +31,9 @@ _MAX_NAMES = 40
 _JSON_NAME = re.compile(rf"[\"']?\b(?:{'|'.join(NAME_KEYS)})\b[\"']?\s*:\s*[\"']([\w.:-]+)[\"']")
 _JSON_ARGUMENTS = re.compile(rf"[\"']?\b(?:{'|'.join(ARGUMENT_KEYS)})\b[\"']?\s*:")
 _OTHER_NAME = re.compile(
-    r"(?:<｜tool▁call▁begin｜>|<\|tool_call_begin\|>)?\s*(?:"
-    r"<[\w:｜-]*(?:function|invoke)(?:=|\s+name\s*=\s*)[\"']?(?P<xml>[^\"'<>\s]+)[\"']?\s*>"
+    r"(?:<[\w:｜-]*(?:function|invoke)(?:=|\s+name\s*=\s*)[\"']?(?P<xml>[^\"'<>\s]+)[\"']?\s*>"
     r"|(?P<glm>[\w.-]+)\s*<arg_key>"
     r"|call:(?P<gemma>[\w.-]+)\s*\{"
-    r"|<\|open\|>call tool=\"(?P<xtml>[^\"]+)\""
-    r"|function<｜tool▁sep｜>(?P<deepseek>[\w.-]+)\s"
-    r"|(?P<section>[\w.:-]+)\s*(?:<｜tool▁sep｜>|<\|tool_call_argument_begin\|>)"
     r"|\[?\s*(?P<python>[\w.-]+)\(\s*\w+\s*="
     r")"
 )

@@ -38,6 +38,7 @@ _HOLES = {
     FROM_1: re.compile(NUMBER_PATTERN),
     TYPE: re.compile(r"[\w-]{1,32}"),
 }
+_NAME = re.compile(r"[\w.:-]+")
 _WORD_END = re.compile(r"[\s<>(){}\[\]\"'=]")
 _MAX_SPACE = 256
 
@@ -57,7 +58,7 @@ class NotationReader(reader.CallReader):
         self._notation = notation
         self._pending = marker
         begins = notation.lead.lstrip().startswith(marker)
-        self._lead = notation.lead if begins else notation.open
+        self._lead = f"{notation.begin}\n{notation.open}" if begins else notation.open
         self._marker_length = len(marker)
         self._is_final = False
         self._calls: tuple[ParsedCall, ...] = ()
@@ -125,7 +126,7 @@ class NotationReader(reader.CallReader):
             if not again or not (yield from self._follows(again)):
                 return True
             self._after_calls = len(self._parts)
-            if not (yield from self._literal(notation.between + notation.open)):
+            if not (yield from self._literal(f"{notation.between}\n{notation.open}")):
                 break
         if notation.begin or not self._calls:
             return False
@@ -175,16 +176,18 @@ class NotationReader(reader.CallReader):
         while True:
             text = self._pending.lstrip()
             stops = [text.find(end) if end != "«" else -1, _find(_WORD_END, text)]
-            written = text[: min((stop for stop in stops if stop > 0), default=0)]
-            if written:
+            stop = min((stop for stop in stops if stop >= 0), default=-1)
+            if stop >= 0:
                 break
             if self._is_final or not self._may_become_name(text):
                 return False
             yield
-        self._use(len(self._pending) - len(text) + len(written))
+        written = text[:stop]
+        self._use(len(self._pending) - len(text) + stop)
         tool = self._catalog.known(written)
         if tool is None:
-            if self._notation.begin and (yield from self._literal(self._notation.middle)):
+            is_name = self._notation.begin and _NAME.fullmatch(written)
+            if is_name and (yield from self._literal(self._notation.middle)):
                 self._problem = unknown_tool(written, self._catalog)
             return False
         self._tool = tool

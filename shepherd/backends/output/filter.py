@@ -211,7 +211,9 @@ def _notation_markers(notation: Notation, names: Sequence[str]) -> dict[str, Rea
         markers = [m for m in notation.markers(names) if m not in CLOSINGS and notation.closing]
         return dict.fromkeys(markers, partial(TaggedReader, closing=notation.closing))
     if notation.fields is None or notation.fields.close.strip():
-        return dict.fromkeys(notation.markers(names), partial(NotationReader, notation=notation))
+        # Other readers know the tags that may stand alone.
+        markers = [m for m in notation.markers(names) if m == notation.marker or m not in CLOSINGS]
+        return dict.fromkeys(markers, partial(NotationReader, notation=notation))
     return {}
 
 

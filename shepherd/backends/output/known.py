@@ -47,6 +47,9 @@ _SECTIONS = (
 )
 """Sections of calls with arguments as JSON: before all, before a name, behind it, and the ends."""
 
+SPACES = ("｜DSML｜", "｜｜DSML｜｜", "｜GCML｜")
+"""What stands before the names of elements of DeepSeek and GigaChat 3.5."""
+
 NOTATIONS = (
     *(
         Notation(before_name, middle, close, begin=begin, end=end)
@@ -54,7 +57,7 @@ NOTATIONS = (
     ),
     *(  # functions and invocations without tags around them
         Notation(f"<{space}{tag}", end, f"</{space}{name}>", fields=fields)
-        for space in ("", "｜DSML｜", "｜｜DSML｜｜")
+        for space in ("", *SPACES)
         for tag, name, key, end in (
             ("function=", "function", "parameter=", ">"),
             ('function name="', "function", 'parameter name="', '">'),
@@ -71,6 +74,26 @@ NOTATIONS = (
             Fields("<", ">", f"</{KEY}>"),
             None,
         )
+    ),
+    Notation(  # Solar Open 2
+        "<|tool_call:start|>",
+        "",
+        "<|tool_call:end|>",
+        fields=Fields("<|tool_arg:start|>", "<|tool_arg:value|>", "<|tool_arg:end|>"),
+    ),
+    *(
+        Notation(  # Tencent Hy3 and Hy4
+            f"<tool_call{mark}>",
+            separator,
+            f"</tool_call{mark}>",
+            begin=f"<tool_calls{mark}>",
+            end=f"</tool_calls{mark}>",
+            fields=Fields(
+                f"<arg_key{mark}>", f"</arg_key{mark}>\n<arg_value{mark}>", f"</arg_value{mark}>"
+            ),
+        )
+        for mark in ("", ":opensource")
+        for separator in (f"<tool_sep{mark}>", "")
     ),
     Notation(  # MiniCPM5
         '<function name="',

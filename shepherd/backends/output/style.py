@@ -18,7 +18,6 @@ class CallFormat(StrEnum):
     JSON = "json"  # an object with name and arguments at the start of a line
     FENCED = "fenced"  # such an object alone in a code fence
     PREFIXED = "prefixed"  # <|python_tag|>, [TOOL_CALLS] and others that JSON follows
-    SECTION = "section"  # DeepSeek's and Kimi's token sections
     HARMONY = "harmony"  # channels
 
 

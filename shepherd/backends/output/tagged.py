@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from shepherd.backends.output import bodies, reader, repair, style, xml
 from shepherd.backends.output.catalog import ParsedCall, ToolCatalog, problem_of
+from shepherd.backends.output.known import SPACES
 
 _WRAPPERS = {
     "<tool_call>": "</tool_call>",
@@ -14,8 +15,6 @@ _WRAPPERS = {
     "<function_call>": "</function_call>",
     "<minimax:tool_call>": "</minimax:tool_call>",
     "<seed:tool_call>": "</seed:tool_call>",
-    "<｜DSML｜function_calls>": "</｜DSML｜function_calls>",
-    "<｜DSML｜tool_calls>": "</｜DSML｜tool_calls>",
     "<TOOLCALL>": "</TOOLCALL>",
     "<|tool_call>": "<tool_call|>",
     "<start_function_call>": "<end_function_call>",
@@ -25,7 +24,11 @@ _WRAPPERS = {
     "<|action_start|><|plugin|>": "<|action_end|>",
     "<longcat_tool_call>": "</longcat_tool_call>",
     "<dots_function_call>": "</dots_function_call>",
-    "<｜｜DSML｜｜tool_calls>": "</｜｜DSML｜｜tool_calls>",
+    **{
+        f"<{space}{word}>": f"</{space}{word}>"
+        for space in SPACES
+        for word in ("function_calls", "tool_calls")
+    },
 }
 _PREFIXES = {
     "[TOOL_CALLS]": "[/TOOL_CALLS]",

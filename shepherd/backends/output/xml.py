@@ -10,7 +10,7 @@ from shepherd.backends.output.catalog import ParsedCall, ToolCatalog
 _MAX_KEYS = 256
 """The limit of argument names that are searched after a missing tag: larger patterns are slow."""
 
-_NAMESPACE = r"(?:[\w-]+:|｜{1,2}DSML｜{1,2})?"
+_NAMESPACE = r"(?:[\w-]+:|｜{1,2}\w+｜{1,2})?"
 _SPACE = re.compile(r"\s*")
 FUNCTION = re.compile(
     rf"<(?P<tag>{_NAMESPACE}(?:function|invoke))(?:=|\s+name\s*=\s*)"
