@@ -7,10 +7,13 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shepherd.tools.sandbox.view.private import remove_tree
 from tests import certificates, examples
 
 FOREIGN = re.compile(
@@ -46,6 +49,15 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.dont_write_bytecode = False
     if config.getoption("--pure"):
         sys.addaudithook(_refuse)
+
+
+@pytest.fixture
+def deep_place(tmp_path: Path) -> Generator[Path]:
+    """A directory for more directories in each other than pytest itself could remove."""
+    place = tmp_path / "deep"
+    place.mkdir()
+    yield place
+    remove_tree(place)
 
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:

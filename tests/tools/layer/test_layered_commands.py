@@ -13,6 +13,7 @@ from shepherd.messages import ToolCall
 from shepherd.tools.permissions.approval import Choice
 from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.sandbox import Finding, Sandbox
+from shepherd.tools.sandbox.view.private import remove_tree
 from shepherd.undo.store import UndoLimits
 from tests.tools.sandbox.boxes import BOXES, need
 from tests.tools.workshop import open_workshop, until
@@ -33,6 +34,7 @@ def sandbox(request: pytest.FixtureRequest, tmp_path: Path) -> Sandbox:
 async def project(sandbox: Sandbox, tmp_path: Path) -> AsyncGenerator[Project]:
     async with open_project(tmp_path, sandbox=sandbox) as project:
         yield project
+    remove_tree(tmp_path)  # a command may have made more than pytest could remove
 
 
 async def test_what_git_ignores_comes_back_too(project: Project) -> None:

@@ -14,7 +14,6 @@ from shepherd.tools.permissions.approval import Choice
 from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.repository import programs_of
 from shepherd.tools.sandbox.sandbox import Finding, Sandbox
-from shepherd.tools.sandbox.view.private import remove_tree
 from tests.examples import some
 from tests.tools.sandbox.boxes import BOXES, need
 from tests.tools.workshop import Workshop, open_workshop
@@ -248,8 +247,8 @@ def _fill_with_branches(root: Path) -> None:
     git(root, "commit", "-qm", "four")
 
 
-def test_no_depth_hides_a_program(tmp_path: Path) -> None:
-    git, place = tmp_path / "git", tmp_path / "git" / "modules"
+def test_no_depth_hides_a_program(deep_place: Path) -> None:
+    git, place = deep_place / "git", deep_place / "git" / "modules"
     place.mkdir(parents=True)
     (git / "commondir").write_text("../evil")
     with contextlib.chdir(place):
@@ -257,7 +256,6 @@ def test_no_depth_hides_a_program(tmp_path: Path) -> None:
             Path("d" * 200).mkdir()
             os.chdir("d" * 200)
     assert git / "commondir" in programs_of(git)
-    remove_tree(git)
 
 
 PLANS = {
