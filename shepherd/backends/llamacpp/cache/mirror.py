@@ -134,7 +134,7 @@ class Mirror:
 
     def join(self, target: CachedSequence, others: Sequence[CachedSequence]) -> None:
         """Free the cells of a restored beginning that another sequence has, too."""
-        if not self.stored_states_roll_back or self._context.has_streams:
+        if not self.stored_states_roll_back:
             return
         shared = [(common_prefix(other.packed, target.packed), other) for other in others]
         longest, best = max(shared, key=lambda pair: pair[0], default=(0, target))

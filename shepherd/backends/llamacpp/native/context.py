@@ -198,7 +198,12 @@ class NativeContext:
         self._lib.llama_memory_seq_cp(self._memory, source, target, 0, length)
 
     def share_beginning(self, source: int, target: int, length: int) -> None:
-        """Let a sequence use the cells of another one for the tokens that both begin with."""
+        """Let a sequence use the cells of another one for the tokens that both begin with.
+
+        Where parts of a sequence can't be shared, it keeps its own.
+        """
+        if self.has_streams or self._copies_wholly:
+            return
         self._lib.llama_memory_seq_rm(self._memory, target, 0, length)
         self._lib.llama_memory_seq_cp(self._memory, source, target, 0, length)
 
