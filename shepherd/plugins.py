@@ -29,6 +29,7 @@ class Group(StrEnum):
     BACKENDS = "shepherd.backends"
     COMMANDS = "shepherd.commands"
     ROUTES = "shepherd.routes"
+    FORMATS = "shepherd.formats"
 
 
 class PluginError(ShepherdError):

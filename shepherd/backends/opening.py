@@ -1,6 +1,7 @@
 """Opens the backend that the settings choose: a model in this process, or a provider."""
 
 import asyncio
+import logging
 import os
 from functools import partial
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from shepherd.backends.base import ONE, Backend, Concurrency
 from shepherd.backends.failover import Candidate, FallbackBackend
+from shepherd.backends.output.filter import add_notations
 from shepherd.backends.script import load_script
 from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.paths import Paths
@@ -16,11 +18,14 @@ from shepherd.config.provider_book import ProviderBook
 from shepherd.config.section import Effort
 from shepherd.config.settings import Config, LayerName
 from shepherd.models import BUILTIN_NAME, builtin_model
+from shepherd.plugins import Group, Plugins
 from shepherd.prices import read_prices
 
 if TYPE_CHECKING:
     from shepherd.backends.llamacpp.embedding_engine import Pooling
 
+
+logger = logging.getLogger(__name__)
 
 SCRIPT_PREFIX = "script:"
 """`script:FILE` as a model's name plays a script."""
@@ -39,6 +44,9 @@ async def open_backend(
     AccessError, UnreachableError and InvalidRequestError for a provider that does not answer
     properly.
     """
+    plugins = Plugins(config.plugins.disabled)
+    if plugins.of(Group.FORMATS):
+        await asyncio.to_thread(plugins.use, Group.FORMATS, add_notations, logger.info)
     if not config.model.provider:
         return await open_local(config, parallel=parallel)
     book = providers or ProviderBook.from_env(os.environ)

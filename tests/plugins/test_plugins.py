@@ -22,7 +22,7 @@ from tests.plugins.conftest import Run
 
 CALL = 'call: weather {"city": "Oslo"}\n---\ntext: So be it.\n'
 BROKEN = "import not_installed_anywhere\n"
-MODULES = ("tool", "backend", "command", "route")
+MODULES = ("tool", "backend", "command", "route", "notation")
 
 
 @contextmanager
@@ -131,13 +131,19 @@ def test_doctor_lists_them(run: Run) -> None:
     (check,) = _plugin_checks(run("doctor", "--json").stdout)
     assert check["text"].startswith("shepherd-sample 1.2: ")
     assert check["state"] == "ok"
-    for name in ("tools weather", "backends echo", "commands shout", "routes version"):
+    for name in (
+        "tools weather",
+        "backends echo",
+        "commands shout",
+        "routes version",
+        "formats angles",
+    ):
         assert name in check["text"]
 
 
 @pytest.mark.parametrize(
     ("module", "code"),
-    [*zip(MODULES, [BROKEN, "import sys\nsys.exit(3)\n", "1 +\n", "a = 1\n"], strict=True)],
+    [*zip(MODULES, [BROKEN, "import sys\nsys.exit(3)\n", "1 +\n", "a = 1\n", ""], strict=True)],
 )
 def test_doctor_tells_what_is_broken(module: str, code: str, run: Run, site: Path) -> None:
     (site / "shepherd_sample" / f"{module}.py").write_text(code)

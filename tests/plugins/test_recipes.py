@@ -16,7 +16,13 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "extending.md").read_text("utf-8")
 RECIPE = re.compile(r"^## Add an? (.+?)\n.*?^Files: (.+?)$", re.DOTALL | re.MULTILINE)
 RECIPES = {title: re.findall(r"`([^`]+)`", files) for title, files in RECIPE.findall(PAGE)}
-PLUGINS = {"tool": "weather", "backend": "echo", "slash command": "shout", "endpoint": "version"}
+PLUGINS = {
+    "tool": "weather",
+    "backend": "echo",
+    "slash command": "shout",
+    "endpoint": "version",
+    "format": "angles",
+}
 LOAD = """
 from shepherd.plugins import PluginError, installed_plugins
 for plugin in installed_plugins():
@@ -25,6 +31,22 @@ for plugin in installed_plugins():
     except PluginError:
         continue
     print(plugin.name)
+"""
+READ = """
+import asyncio
+from pathlib import Path
+from shepherd.backends.opening import open_backend
+from shepherd.backends.output.filter import OutputFilter
+from shepherd.backends.output.style import GENERIC
+from shepherd.config.settings import Config
+from shepherd.messages import ToolSpec
+
+Path("s.txt").write_text("text: hi")
+asyncio.run(open_backend(Config.model_validate({"model": {"name": "script:s.txt"}})))
+output = OutputFilter(GENERIC, [ToolSpec("read", "")])
+output.feed("<<call>>read<<arg>>path<<is>>a<</arg>><</call>>")
+output.finish()
+print([(call.name, call.arguments) for call in output.result.tool_calls])
 """
 FIELD = """
     new_setting: Annotated[int, Field(ge=0, le=9, description="Something new.")] = 0
@@ -56,6 +78,11 @@ def test_there_is_a_recipe_for_each_kind() -> None:
 def test_the_files_of_a_plugin_are_all_that_it_needs(title: str, tmp_path: Path) -> None:
     site = install(tmp_path, RECIPES[title])
     assert python("-c", LOAD, cwd=tmp_path, path=site).split() == [PLUGINS[title]]
+
+
+def test_calls_are_read_by_the_format_of_a_plugin(tmp_path: Path) -> None:
+    site = install(tmp_path, RECIPES["format"])
+    assert python("-c", READ, cwd=tmp_path, path=site) == "[('read', {'path': 'a'})]\n"
 
 
 def test_the_files_of_a_setting_are_those_that_change(tmp_path: Path) -> None:

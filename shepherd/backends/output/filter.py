@@ -4,6 +4,7 @@ import codecs
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
+from typing import cast
 
 from msgspec import Struct
 
@@ -28,6 +29,10 @@ ORPHANS = frozenset({*CLOSINGS.values(), "</function>", "</invoke>", ";", "<|too
 Llama's bare calls, and the end token of Gemma 4's turns."""
 
 
+_added: list[Notation] = []
+"""Those of plugins."""
+
+
 class ParsedOutput(Struct, frozen=True):
     """The result of parsing a model's output, for the history.
 
@@ -39,6 +44,17 @@ class ParsedOutput(Struct, frozen=True):
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     problems: tuple[str, ...] = ()
+
+
+def add_notations(notations: object) -> None:
+    """Read calls as a plugin's notation, or its list of them, says; raises TypeError otherwise."""
+    several = [notations] if isinstance(notations, Notation) else cast(Iterable[object], notations)
+    for notation in several:
+        if not isinstance(notation, Notation):
+            raise TypeError("it is not a Notation, or a list of them")
+        if notation not in _added:
+            _added.append(notation)
+    _grammar.cache_clear()
 
 
 def new_call_id() -> str:
@@ -193,7 +209,7 @@ def _call_markers(style: OutputStyle, names: Sequence[str]) -> dict[str, ReaderF
     """The markers that begin a call anywhere in a line."""
     table: dict[str, list[ReaderFactory]] = {}
     if style.formats - {CallFormat.HARMONY}:  # channels have headers of their own
-        for notation in (*style.notations, *NOTATIONS):
+        for notation in (*style.notations, *NOTATIONS, *_added):
             for marker, factory in _notation_markers(notation, names).items():
                 table.setdefault(marker, []).append(factory)
     for call_format, tags in TAGS.items():
