@@ -13,7 +13,7 @@ from shepherd.tools.layer.change import Change, Deed
 from shepherd.tools.layer.git import GIT
 from shepherd.tools.permissions.files import FileRules
 from shepherd.tools.permissions.policy import PermissionPolicy
-from shepherd.tools.permissions.repository import makes_repository
+from shepherd.tools.permissions.repository import makes_repository, obeyed_part
 from shepherd.tools.permissions.rules import Rule
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.repository import git_directories, linked_programs, programs_of
@@ -130,7 +130,7 @@ class Shielding:
             elif rights.environments and not set(names).isdisjoint(_ENVIRONMENTS):
                 continue
             else:
-                top = _protected_part(names, root, files)
+                top = _protected_part(names, root, files) or _obeyed_part(change, root)
             if top:
                 held.append(top)
         return held
@@ -156,6 +156,13 @@ def _protected_part(names: Sequence[str], root: Path, files: FileRules) -> str:
         if path and (files.hides(path) or files.protects(path)):
             return "/".join(names[:count])
     return ""
+
+
+def _obeyed_part(change: Change, root: Path) -> str:
+    """The part of a path by which git runs programs, in a repository of any name; "" if none."""
+    # what is deleted names no program
+    part = None if change.deed is Deed.DELETED else obeyed_part(root / change.path, root)
+    return str(part.relative_to(root)) if part else ""
 
 
 def _changed_programs(root: Path, upper: Path, changes: Sequence[Change]) -> set[str]:

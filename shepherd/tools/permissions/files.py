@@ -4,6 +4,7 @@ import glob
 import os
 import re
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from copy import copy
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -15,6 +16,7 @@ from shepherd.tools.access import EXECUTE_COMMAND, WRITE_FILE, Access, AccessKin
 from shepherd.tools.paths import expand_braces, glob_regex, has_magic
 from shepherd.tools.permissions.defaults import default_rules, original_names
 from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.permissions.repository import OBEYED, has_parts
 from shepherd.tools.permissions.rules import Decision, Rule
 
 MAX_EXPANDED = 500
@@ -67,6 +69,11 @@ class FileRules:
     def startup_names(self) -> tuple[str, ...]:
         """Names in the working directory that no command may create: programs run them unasked."""
         return tuple(name for name in self._local_patterns if name and not has_magic(name))
+
+    @staticmethod
+    def obeyed(names: AbstractSet[str]) -> AbstractSet[str]:
+        """Those of a directory's names by which git runs programs, if it is a repository."""
+        return names & OBEYED if has_parts(names) else frozenset()
 
     def known_paths(self) -> Iterator[str]:
         """The existing paths that the patterns name: known places of secrets."""

@@ -12,7 +12,7 @@ from shepherd.config.section import ApproveMode
 from shepherd.tools.access import OPENS_SANDBOX, Access, AccessKind, Claim, EffectAccess
 from shepherd.tools.paths import escape_glob
 from shepherd.tools.permissions import content, defaults, match, tree
-from shepherd.tools.permissions.repository import Doubt, RepositoryGuard, makes_repository
+from shepherd.tools.permissions.repository import Doubt, RepositoryGuard, git_reason
 from shepherd.tools.permissions.rules import Decision, Lifetime, PermissionStore, Rule
 from shepherd.tools.text import one_line
 from shepherd.tools.tool import TRAITS, Traits
@@ -268,15 +268,9 @@ class PermissionPolicy:
         decision = Decision.DENY if self.mode is ApproveMode.NONE else Decision.ASK
         if access.kind is AccessKind.READ and content.is_key_file(Path(access.target)):
             return Verdict(decision, note=f"a private key: {one_line(access.target)}")
-        if access.kind is AccessKind.WRITE and self._makes_repository(access):
-            return Verdict(decision, note="git would take its directory for a repository")
+        if access.kind is AccessKind.WRITE and (why := git_reason(Path(access.target), self.cwd)):
+            return Verdict(decision, note=why)
         return verdict
-
-    def _makes_repository(self, access: Access) -> bool:
-        """Whether a file makes a repository of one of the directories that it is in."""
-        path = Path(access.target)
-        below = (p for p in (path, *path.parents) if self.cwd in p.parents)
-        return any(map(makes_repository, below))
 
     def _ruled(self, tool: str, access: Access, own: match.RuleLayer) -> Verdict:
         """The verdict of the rules, in every mode."""

@@ -5,6 +5,7 @@ import os
 import re
 import stat
 from collections.abc import Container, Iterator
+from collections.abc import Set as AbstractSet
 from itertools import islice
 from pathlib import Path
 
@@ -83,7 +84,7 @@ def find_repository(place: Path) -> Path | None:
         entry = directory / ".git"
         if os.path.lexists(entry):
             return entry
-        if _is_repository(directory):
+        if is_repository(directory):
             return directory
     return None
 
@@ -97,18 +98,50 @@ def makes_repository(path: Path, layer: Path | None = None) -> bool:
     git looks at each directory above its own, and obeys what it takes for its settings, whatever
     the directory's name. Further parts may stand in `layer`, which stands for that directory.
     """
-    if path.name not in _PARTS or _is_repository(path.parent):
+    if path.name not in _PARTS or is_repository(path.parent):
         return False
     made = {name for name in _PARTS if layer and os.path.lexists(layer / name)}
-    return _is_repository(path.parent, made | {path.name})
+    return is_repository(path.parent, made | {path.name})
 
 
-def _is_repository(directory: Path, made: Container[str] = ()) -> bool:
+def git_reason(path: Path, root: Path) -> str:
+    """Why a file that is written below `root` may make git run programs; "" if it can't."""
+    below = (part for part in (path, *path.parents) if root in part.parents)
+    if any(map(makes_repository, below)):
+        return "git would take its directory for a repository"
+    return "" if obeyed_part(path, root) is None else "git runs programs by it"
+
+
+OBEYED = frozenset({"config", "config.worktree", "commondir", "hooks"})
+"""Names in a repository by which git runs programs."""
+
+
+def obeyed_part(path: Path, root: Path) -> Path | None:
+    """The settings or hooks of a repository below `root` that a path is, or is in; None if none.
+
+    The repository's directory may have any name.
+    """
+    for part in (path, *path.parents):
+        directory = part.parent
+        if root not in part.parents:
+            return None
+        if part.name == "attributes" and directory.name == "info":
+            directory = directory.parent
+        elif part.name not in OBEYED:
+            continue
+        if is_repository(directory):
+            return part
+    return None
+
+
+def is_repository(directory: Path, made: Container[str] = ()) -> bool:
     """Whether a directory has the parts of a repository, with those that are `made` there."""
-    head, objects, refs, common = (
-        name in made or os.path.lexists(directory / name) for name in _PARTS
-    )
-    return head and (common or (objects and refs))
+    return has_parts({n for n in _PARTS if n in made or os.path.lexists(directory / n)})
+
+
+def has_parts(names: AbstractSet[str]) -> bool:
+    """Whether a directory with these names has the parts of a repository."""
+    return "HEAD" in names and ("commondir" in names or names >= {"objects", "refs"})
 
 
 def fingerprint(entry: Path) -> str:

@@ -13,6 +13,7 @@ from shepherd.tools.permissions.rules import Decision
 from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.sandbox import Finding, Sandbox
 from tests.tools.sandbox.boxes import BOXES, need
+from tests.tools.sandbox.test_repositories import git
 from tests.tools.workshop import open_workshop
 
 STARTING = """
@@ -127,3 +128,41 @@ async def test_no_directory_becomes_a_repository_unasked(
         names = {path.name for path in directory.iterdir()}
         assert not names.issuperset(("HEAD", "objects", "refs")), line
         assert not names.issuperset(("HEAD", "commondir")), line
+
+
+@pytest.mark.parametrize("box", LAYERED, ids=lambda box: box.name)
+@pytest.mark.parametrize("way", ["layer", "through"])
+async def test_what_a_repository_of_any_name_runs_is_protected(
+    tmp_path: Path, box: Box, way: str
+) -> None:
+    need(box)
+    layers = () if way == "through" else (tmp_path / "layers",)
+    sandbox = Sandbox(SandboxMode.REQUIRED, layers=layers, find=lambda: Finding(box, ()))
+    shop = open_workshop(tmp_path, mode=ApproveMode.AUTO, sandbox=sandbox)
+    origin = shop.root / "sub" / "origin.git"
+    git(shop.root, "init", "-q", "--bare", str(origin))
+    config = (origin / "config").read_text()
+
+    for name in (
+        "config",
+        "hooks/post-update",
+        "hooks/new/x",
+        "config.worktree",
+        "info/attributes",
+    ):
+        text = await shop.call("write_file", path=f"sub/origin.git/{name}", content="x")
+        assert "Wrote" not in text
+        assert shop.request_count == 1, name
+        shop.approver.requests.clear()
+    line = "cd sub/origin.git; echo x >> config; echo x > hooks/post-update; echo x > description"
+    (shop.root / "run.sh").write_text(line)
+    if way == "through":  # without a layer the line is asked about, and not what it does
+        shop.approver.script(Choice.ONCE)
+    await shop.call("execute_command", command="sh run.sh")
+
+    assert (origin / "config").read_text() == config
+    assert not (origin / "hooks" / "post-update").exists()
+    assert (origin / "description").read_text() == "x\n"
+    targets = {access.target for r in shop.approver.requests for access in r.accesses}
+    held = {str(origin / "config"), str(origin / "hooks")}
+    assert way == "through" or held <= targets

@@ -3,7 +3,8 @@
 import os
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import chain
 from pathlib import Path
 from typing import Protocol
@@ -37,6 +38,8 @@ class Rules(Protocol):
     def hides(self, path: str) -> bool: ...
 
     def protects(self, path: str) -> bool: ...
+
+    def obeyed(self, names: AbstractSet[str]) -> AbstractSet[str]: ...
 
 
 class Shielded(Struct):
@@ -98,19 +101,20 @@ class TreeScanner:
             # a younger time may hide a further change, as its clock ticks slowly
             is_settled = changed < time.time_ns() - _SETTLED_NS
             with os.scandir(path) as entries:
-                return self._read(entries, changed if is_settled else -1)
+                return self._read(list(entries), changed if is_settled else -1)
         except OSError:
             # deleted, or unreadable for Shepherd and so for commands
             return _Directory(changed=-1)
 
-    def _read(self, entries: Iterable[os.DirEntry[str]], changed: int) -> _Directory:
+    def _read(self, entries: Sequence[os.DirEntry[str]], changed: int) -> _Directory:
         """The directory with these entries; nothing below a hidden or a skipped one is scanned."""
-        count = 0
+        obeyed = self._rules.obeyed({entry.name for entry in entries})
         below: list[str] = []
         hidden: list[str] = []
         protected: list[str] = []
         for entry in entries:
-            count += 1
+            if entry.name in obeyed:
+                protected.append(entry.path)
             if self._rules.concerns(entry.name):
                 if self._rules.hides(entry.path):
                     hidden.append(entry.path)
@@ -119,7 +123,7 @@ class TreeScanner:
                     protected.append(entry.path)
             if entry.name not in SKIPPED and entry.is_dir(follow_symlinks=False):
                 below.append(entry.path)
-        return _Directory(changed, count, tuple(below), tuple(hidden), tuple(protected))
+        return _Directory(changed, len(entries), tuple(below), tuple(hidden), tuple(protected))
 
 
 def other_names(tops: Iterable[Path], paths: Iterable[Path]) -> list[Path]:
