@@ -268,9 +268,11 @@ class PermissionPolicy:
         decision = Decision.DENY if self.mode is ApproveMode.NONE else Decision.ASK
         if access.kind is AccessKind.READ and content.is_key_file(Path(access.target)):
             return Verdict(decision, note=f"a private key: {one_line(access.target)}")
-        if access.kind is AccessKind.WRITE and (why := git_reason(Path(access.target), self.cwd)):
-            return Verdict(decision, note=why)
-        return verdict
+        if access.kind is not AccessKind.WRITE:
+            return verdict
+        is_held = self.is_contained or self.reviews  # the box, or a question at the end
+        why = git_reason(Path(access.target), self.cwd, is_held=is_held)
+        return Verdict(decision, note=why) if why else verdict
 
     def _ruled(self, tool: str, access: Access, own: match.RuleLayer) -> Verdict:
         """The verdict of the rules, in every mode."""

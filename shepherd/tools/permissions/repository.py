@@ -104,12 +104,16 @@ def makes_repository(path: Path, layer: Path | None = None) -> bool:
     return is_repository(path.parent, made | {path.name})
 
 
-def git_reason(path: Path, root: Path) -> str:
-    """Why a file that is written below `root` may make git run programs; "" if it can't."""
+def git_reason(path: Path, root: Path, *, is_held: bool) -> str:
+    """Why a file that is written below `root` may make git run programs; "" if it can't.
+
+    `is_held`: something else protects the settings of a repository that is there.
+    """
     below = (part for part in (path, *path.parents) if root in part.parents)
     if any(map(makes_repository, below)):
         return "git would take its directory for a repository"
-    return "" if obeyed_part(path, root) is None else "git runs programs by it"
+    is_safe = is_held or obeyed_part(path, root) is None
+    return "" if is_safe else "git runs programs by it"
 
 
 OBEYED = frozenset({"config", "config.worktree", "commondir", "hooks"})
