@@ -18,6 +18,7 @@ from shepherd.backends.inprocess.template import (
     TemplateFailedError,
 )
 from shepherd.backends.output.derive import with_separator, with_thought
+from shepherd.backends.output.known import unwritten
 from shepherd.backends.output.style import OutputStyle, ThinkMarkers, detect_style
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import Message, Role, ToolCall, ToolSpec
@@ -137,7 +138,8 @@ class PromptBuilder:
             self._default.write_calls_as_text()
             self._tool_use.write_calls_as_text()
             calls = proven_format(self.rendered_probe, ends, style)
-        return replace(style, notations=(calls.notation,) if calls.notation else ())
+        own = unwritten(self.source) if self._tool_use.lacks_calls else ()
+        return replace(style, notations=(*own, *filter(None, (calls.notation,))))
 
     def rendered_probe(self, message: Message | None) -> str:
         """A conversation that ends with this message, or as a prompt for one; "" if that fails."""

@@ -96,6 +96,11 @@ class ChatTemplate:
         self._exhausted = 0
         self._has_rendered = False
 
+    @property
+    def lacks_calls(self) -> bool:
+        """Whether it offers tools, but does not write calls."""
+        return self._dialect.tools and not self._dialect.calls
+
     def write_calls_as_text(self) -> None:
         """Show tools, calls and results as text from now on, as for a template without tools."""
         self._dialect = replace(self._dialect, tools=False)

@@ -128,3 +128,29 @@ MUSE = Notation(
     fields=Fields('\n<atem:parameter name="', '">', "</atem:parameter>"),
 )
 """The calls of models that write each into a message to the tool."""
+
+_LFM = Notation(
+    "",
+    "(",
+    ")",
+    begin="<|tool_call_start|>[",
+    between=", ",
+    end="]<|tool_call_end|>",
+    fields=Fields(
+        "", "=", "", between=", ", quote="'", pythons=("boolean", "null", "array", "object")
+    ),
+)
+_GRANITE = Notation(
+    '{"name": "', '", "arguments": ', "}", begin="<|tool_call|>[", between=", ", end="]"
+)
+_UNWRITTEN = (
+    (("<|tool_call|>", "available_tools"), _GRANITE),
+    (("List of tools: ",), _LFM),
+)
+
+
+def unwritten(template: str) -> tuple[Notation, ...]:
+    """How a model calls whose template offers tools and writes no calls; none if it is unknown."""
+    return tuple(
+        notation for texts, notation in _UNWRITTEN if all(text in template for text in texts)
+    )

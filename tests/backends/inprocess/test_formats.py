@@ -13,6 +13,7 @@ from shepherd.backends.inprocess.formats import is_understood
 from shepherd.backends.inprocess.lark import Rules
 from shepherd.backends.inprocess.matcher import BYTES, compile_grammar, tokenizer_for
 from shepherd.backends.output.derive import Derived, derive
+from shepherd.backends.output.known import unwritten
 from shepherd.backends.output.notation import Notation
 from shepherd.backends.output.style import STYLES
 from shepherd.messages import Message
@@ -152,3 +153,23 @@ def test_prose_behind_the_beginning_of_an_own_call_is_no_call(text: str) -> None
     assert found is not None
     outcome = parse(list(text), replace(STYLES["chatml"], notations=(found.notation,)))
     assert (outcome.calls, outcome.content) == ((), text)
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("{# available_tools: respond with <|tool_call|> #}", "Granite 3.3"),
+        ("{{ 'List of tools: ' }}", "LFM2"),
+    ],
+)
+@settings(max_examples=examples(20, 3), deadline=None)
+@given(written=st.lists(calls(tame_string), min_size=1, max_size=2))
+def test_what_a_template_does_not_write_is_in_the_table(
+    template: str, name: str, written: list[Call]
+) -> None:
+    (notation,) = unwritten(template)
+    family = FAMILIES[name]
+    text = family.calls([(name, in_order(name, arguments)) for name, arguments in written])
+    assert accepts(notation, text) == ""
+    style = replace(STYLES[family.style], notations=(notation,))
+    assert list(parse(list(text), style).calls) == written

@@ -5,7 +5,9 @@ from collections.abc import Iterable
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from shepherd.backends.output.notation import Fields, Notation
 from shepherd.backends.output.style import STYLES, OutputStyle
 from shepherd.messages import ToolSpec
 from tests.backends.output.strategies import cut_seeds, cuts, marked_text, text_with_words
@@ -15,7 +17,33 @@ from tests.examples import examples
 PROMPT_TAILS = ("", "<think>\n", "<|start|>assistant", "</think>\n\n")
 NEVER_CALLED = (ToolSpec("unheard_of", "", schema()),)
 
-any_style = st.sampled_from(sorted(STYLES)).map(STYLES.__getitem__)
+OWN = (
+    Notation(
+        "<tool_call>\n<function=",
+        ">",
+        "\n</function>\n</tool_call>",
+        between="\n",
+        fields=Fields("\n<parameter=", ">\n", "\n</parameter>"),
+    ),
+    Notation(
+        '\n<invoke name="',
+        '">',
+        "\n</invoke>",
+        begin="<function_calls>",
+        end="\n</function_calls>",
+        fields=Fields('\n<parameter name="', '">', "</parameter>"),
+    ),
+    Notation(
+        "<tool_call>",
+        "",
+        "</tool_call>",
+        fields=Fields("<arg_key>", "</arg_key><arg_value>", "</arg_value>"),
+    ),
+    Notation("<function=", ">", "</function>"),
+)
+"""How the models write calls whose templates tell it."""
+own_styles = tuple(replace(STYLES["chatml"], notations=(notation,)) for notation in OWN)
+any_style = st.sampled_from((*(STYLES[name] for name in sorted(STYLES)), *own_styles))
 
 
 @settings(max_examples=examples(500), deadline=None)
@@ -46,10 +74,16 @@ def test_chunks_do_not_matter(
 
 
 @settings(max_examples=examples(500), deadline=None)
-@given(marked=text_with_words(), truncated=st.booleans())
-def test_no_word_is_lost_or_doubled(*, marked: tuple[str, list[str]], truncated: bool) -> None:
+@given(
+    marked=text_with_words(),
+    style=st.sampled_from((STYLES["chatml"], *own_styles)),
+    truncated=st.booleans(),
+)
+def test_no_word_is_lost_or_doubled(
+    *, marked: tuple[str, list[str]], style: OutputStyle, truncated: bool
+) -> None:
     text, words = marked
-    outcome = parse(text, STYLES["chatml"], truncated=truncated)
+    outcome = parse(text, style, truncated=truncated)
     found = "\n".join((outcome.content, outcome.reasoning, json.dumps(outcome.calls)))
     assert [found.count(w) for w in words] == [text.count(w) for w in words]
 
