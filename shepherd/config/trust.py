@@ -120,7 +120,6 @@ _CHECKS: dict[str, Callable[[object], str | None]] = {
     "permissions.rules": _rules,
     "tools.allow_private_hosts": _only_false,
     "tools.ask_providers": _only_false,
-    "terminal.save_sessions": _only_false,
     "mcp.enabled": _only_false,
     "memory.enabled": _only_false,
     "knowledge.enabled": _only_false,

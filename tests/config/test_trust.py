@@ -17,7 +17,6 @@ TIGHTENING = {
     "knowledge.enabled": False,
     "knowledge.skills": False,
     "model.tools": False,
-    "terminal.save_sessions": False,
     "tools.allow_private_hosts": False,
     "tools.ask_providers": False,
     "permissions.approve": "none",
@@ -125,3 +124,10 @@ def test_a_projects_rules_are_kept_apart(places: Places) -> None:
     config = places.load()
     assert [rule.pattern for rule in config.permissions.rules] == ["a"]
     assert [rule.pattern for rule in config.project_rules] == ["b"]
+
+
+def test_a_project_can_not_switch_undo_off(places: Places) -> None:
+    """Without saved sessions, no file is kept before it is changed."""
+    for key in ("undo.enabled", "terminal.save_sessions"):
+        write(places, key, False)
+        assert places.load().value(key) is True
