@@ -17,7 +17,7 @@ from shepherd.backends.output.known import unwritten
 from shepherd.backends.output.notation import Notation
 from shepherd.backends.output.style import STYLES
 from shepherd.messages import Message
-from shepherd.session import Session
+from shepherd.session import OutputFormat, Session, ToolChoice
 from tests.backends.output.families import FAMILIES, Family
 from tests.backends.output.support import TOOLS, parse
 from tests.backends.output.test_round_trip import calls, tame_string
@@ -173,3 +173,26 @@ def test_what_a_template_does_not_write_is_in_the_table(
     assert accepts(notation, text) == ""
     style = replace(STYLES[family.style], notations=(notation,))
     assert list(parse(list(text), style).calls) == written
+
+
+def test_forced_answers_of_channels_may_be_thought_about() -> None:
+    found = derived(FAMILIES["GPT-OSS"])
+    assert found is not None
+    constrainer = Constrainer(replace(STYLES["harmony"], notations=(found.notation,)))
+    tail = "<|start|>assistant"
+    thought = "<|channel|>analysis<|message|>Hm. <b>So</b>.<|end|><|start|>assistant"
+    forced = Session(tools=list(TOOLS), tool_choice=ToolChoice("get_time"))
+    schema = Session(output_format=OutputFormat({"type": "integer"}))
+    call = FAMILIES["GPT-OSS"].calls([("get_time", {})])
+    for session, answer in (
+        (forced, call),
+        (forced, thought + call),
+        (schema, "<|channel|>final<|message|>7"),
+        (schema, f"{thought}<|channel|>final<|message|>7"),
+    ):
+        constraint = constrainer.constraint(session, tail)
+        assert constraint is not None
+        matcher = compile_grammar(constraint.grammar, TOKENIZER)
+        data = list(answer.encode())
+        assert matcher.try_consume_tokens(data) == len(data), answer
+        assert matcher.is_accepting()
