@@ -233,7 +233,7 @@ def _text(block: Block, spill_dir: Path) -> str:
         case types.EmbeddedResource():
             return _text(block.resource, spill_dir)
         case types.TextResourceContents():
-            return f"[resource {block.uri}]\n{plain_text(block.text)}"
+            return plain_text(f"[resource {block.uri}]\n{block.text}")
         case types.BlobResourceContents():
             return _saved(f"resource {block.uri}", block.blob, block.mime_type, spill_dir)
         case types.ResourceLink():
@@ -251,11 +251,12 @@ def _saved(noun: str, data: str, media_type: str | None, spill_dir: Path) -> str
     try:
         raw = b64decode(data)
     except (binascii.Error, ValueError):
-        return f"[{noun}: not valid base64]"
+        return plain_text(f"[{noun}: not valid base64]")
     descriptor, path = new_spill_file(spill_dir)
     with os.fdopen(descriptor, "wb") as file:
         file.write(raw)
-    return f"[{noun}, {media_type or 'binary'}, {len(raw)} bytes, kept in {path}]"
+    about = plain_text(f"{noun}, {media_type or 'binary'}")
+    return f"[{about}, {len(raw)} bytes, kept in {path}]"
 
 
 def _is_repeated_in(blocks: Sequence[types.ContentBlock], structured: object) -> bool:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import mcp_types as types
 import pytest
 
 from shepherd.cli.batch.protocol import DecisionInput, InputError, parse_input
@@ -17,6 +18,7 @@ from shepherd.mcp.tool import (
     MAX_SCHEMA_BYTES,
     access_target,
     arguments_model,
+    content,
     model_schema,
     tool_names,
 )
@@ -148,3 +150,16 @@ def test_references_are_filled_but_not_with_secrets_in_arguments(tmp_path: Path)
     for wrong in ("${MY_TOKEN}", "${MISSING}"):
         with pytest.raises(ConfigError):
             secrets.arguments(server("one", command="a", args=[wrong]))
+
+
+def test_no_part_of_a_result_has_control_sequences(tmp_path: Path) -> None:
+    odd = "a\x1b[31mb\x1b]52;c;eA==\x07\x9bc"
+    texts = types.TextResourceContents(uri=odd, text=odd)
+    bytes_ = types.BlobResourceContents(uri=odd, blob="eA==", mime_type=odd)
+    broken = types.BlobResourceContents(uri=odd, blob="=", mime_type=odd)
+    link = types.ResourceLink(type="resource_link", uri=odd, name=odd, description=odd)
+    audio = types.AudioContent(type="audio", data="eA==", mime_type=odd)
+    plain = types.TextContent(type="text", text=odd)
+    text, _images = content([texts, bytes_, broken, link, audio, plain], tmp_path)
+    assert text.count("abc") == 10
+    assert not any(ord(c) < 32 or 127 <= ord(c) < 160 for c in text.replace("\n", ""))
