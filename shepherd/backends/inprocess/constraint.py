@@ -35,10 +35,10 @@ class Constraint(Struct, frozen=True):
 
     `foreign`: not all of it comes from schemas. `trigger`: it applies only to calls, from this
     marker to the call's end. `opening` is the text between the marker and the tool's name, one of
-    `names` as JSON writes it, and `behind_name` the character behind that. `reasoning`: the answer
-    begins inside reasoning. `enforced`: the request is refused if the grammar can't be used.
-    `dropped` are the keywords of the answer's schema that are not in the grammar; None if no schema
-    describes the answer.
+    `names` as JSON writes it, and `behind_name` the character behind that. `thoughts` are the
+    markers of reasoning, and `reasoning`: the answer begins inside of it. `enforced`: the request
+    is refused if the grammar can't be used. `dropped` are the keywords of the answer's schema that
+    are not in the grammar; None if no schema describes the answer.
     """
 
     grammar: str
@@ -47,6 +47,7 @@ class Constraint(Struct, frozen=True):
     opening: str = ""
     names: tuple[str, ...] = ()
     behind_name: str = '"'
+    thoughts: tuple[ThinkMarkers, ...] = ()
     reasoning: bool = False
     enforced: bool = True
     dropped: frozenset[str] | None = None
@@ -141,6 +142,7 @@ class Constrainer:
             opening=self._notation.lead.removeprefix(marker),
             names=tuple(json_text(tool.name) for tool in tools),
             behind_name=self._notation.behind_name,
+            thoughts=self._style.think,
             reasoning=self._open_thought(prompt_tail) is not None,
             enforced=enforced,
         )

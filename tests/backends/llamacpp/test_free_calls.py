@@ -11,6 +11,7 @@ from shepherd.backends.base import Generation
 from shepherd.backends.inprocess.constraint import Constraint
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.sampling.guard import CallDetector
+from shepherd.backends.output.style import ThinkMarkers
 from shepherd.events import FinishReason
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.support import Recorder, conversation, loaded
@@ -78,6 +79,16 @@ def test_the_tool_is_the_models_own_choice(
     watch.feed(MARKER.encode())
     watch.follow(call_text)
     assert watch.names_unknown_tool(text) is names_unknown_tool
+
+
+def test_calls_may_follow_each_other_at_once_and_reasoning_has_tags_of_the_model() -> None:
+    thought = ThinkMarkers("<mm:think>", "</mm:think>")
+    watch = CallDetector(Constraint("", trigger=MARKER, thoughts=(thought,)))
+    assert watch.feed(f"<mm:think>{MARKER}".encode()) is None
+    assert watch.feed(b"\n</mm:think>\n") is None
+    assert watch.feed(MARKER.encode()) == ""
+    watch.end_call()
+    assert watch.feed(MARKER.encode()) == ""
 
 
 @given(st.text("<tool_ca>l`~\n think/é"), st.text("\n{a"))

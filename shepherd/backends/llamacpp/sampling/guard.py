@@ -227,6 +227,7 @@ class CallDetector:
         self._names = calls.names
         self._opening = calls.opening
         self._behind_name = calls.behind_name
+        self._thoughts = dict([*_REASONING, *((m.open, m.close) for m in calls.thoughts)])
         self._call_text = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._in_reasoning = calls.reasoning
@@ -274,19 +275,19 @@ class CallDetector:
         return not any(known.startswith(name) for known in self._names)
 
     def end_call(self) -> None:
-        """Note the end of a call: the next one begins on another line."""
-        self._line, self._call_text = ".", ""  # a line that begins with no marker
+        """Note the end of a call: the next one may begin at once, or on another line."""
+        self._line = self._call_text = ""
 
     def _look(self, text: str) -> str | None:
         """Read more of the current line; returns the text after the marker that begins it."""
         self._line += text
         start = self._line.lstrip()
         if self._in_reasoning:  # a call in it is only a thought, also behind its end in this line
-            self._in_reasoning = not any(close in self._line for _, close in _REASONING)
+            self._in_reasoning = not any(close in self._line for close in self._thoughts.values())
         elif not self._in_code and start.startswith(self._marker):
             return start[len(self._marker) :]
         else:
-            self._in_reasoning = start.startswith(tuple(begin for begin, _ in _REASONING))
+            self._in_reasoning = start.startswith(tuple(self._thoughts))
         return None
 
 
