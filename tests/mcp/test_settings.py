@@ -156,7 +156,7 @@ def test_no_part_of_a_result_has_control_sequences(tmp_path: Path) -> None:
     odd = "a\x1b[31mb\x1b]52;c;eA==\x07\x9bc"
     texts = types.TextResourceContents(uri=odd, text=odd)
     bytes_ = types.BlobResourceContents(uri=odd, blob="eA==", mime_type=odd)
-    broken = types.BlobResourceContents(uri=odd, blob="=", mime_type=odd)
+    broken = types.BlobResourceContents(uri=odd, blob="x", mime_type=odd)
     link = types.ResourceLink(type="resource_link", uri=odd, name=odd, description=odd)
     audio = types.AudioContent(type="audio", data="eA==", mime_type=odd)
     plain = types.TextContent(type="text", text=odd)
