@@ -94,6 +94,7 @@ class Conversation:
                 additions.PlanNotes(self.policy, lambda: self.session.tools),
                 *([hooks.session_start] if hooks else []),
                 *([undo.preface] if undo else []),
+                self._settle_background,
                 self.own_commands.preface,
             ],
             [self._review, *([hooks.turn_end] if hooks else [])],
@@ -111,6 +112,17 @@ class Conversation:
             self.notices.tell(reviewed.text)
             self.additions.note(f"[{reviewed.text}]")
         return reviewed.feedback
+
+    async def _settle_background(self) -> str:
+        """Let the user decide on what commands have changed that ended when nobody could be asked.
+
+        Returns a note for the model.
+        """
+        settled = await self.background.settle_waiting()
+        texts = [f"Background {command.title}: {command.outcome}." for command in settled]
+        for text in texts:
+            self.notices.tell(text)
+        return "\n".join(f"[{text}]" for text in texts)
 
     async def drop_review(self) -> None:
         """Forget what waits in the layer of the mode `review`; raises OSError."""
@@ -314,7 +326,8 @@ class Conversation:
             for command in self.background.all:
                 if command.is_running:
                     self.notices.tell(f"Background {command.title} ends with the session.")
-            await self.background.aclose()
+            for sentence in await self.background.aclose(self.paths.patches):
+                self.notices.tell(sentence)
             if sentence := await self._workspace.end_review():
                 self.notices.tell(sentence)
             if self._delegate_check is not None:
@@ -376,7 +389,7 @@ class Conversation:
 
         A user who ends a command reads its end as the answer to that.
         """
-        text = f"Background {command.title} {command.state}."
+        text = f"Background {command.title} {command.report}."
         if not command.was_killed:
             self.notices.tell(text)
         self.additions.note(f"[{text}]")

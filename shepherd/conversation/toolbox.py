@@ -64,7 +64,7 @@ class Workspace(Struct, frozen=True):
 
     async def aclose(self) -> None:
         """End the background commands and the MCP servers."""
-        await self.background.aclose()
+        await self.background.aclose(self.paths.patches)
         await self.end_review()
         if self.servers is not None:
             await self.servers.aclose()

@@ -169,6 +169,14 @@ class Chat:
         commands = self._conversation.background
         await commands.kill(commands.find(id), by_user=True)
 
+    async def keep_job(self, id: str) -> str:
+        """Keep what a command in the background has changed until now, as far as that is approved.
+
+        Returns a sentence about it; raises ToolError if there is none of this id.
+        """
+        commands = self._conversation.background
+        return await commands.keep(commands.find(id))
+
     def cancel(self) -> None:
         """Stop the running turn, if any; it ends with the reason `cancelled`."""
         if self._last_turn is not None:

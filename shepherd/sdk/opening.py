@@ -45,7 +45,7 @@ class CallbackApprover(Struct, frozen=True):
     async def ask(self, request: ApprovalRequest) -> Approval:
         """The callback's answer; an exception of the callback denies the call."""
         if self.callback is None:
-            return Approval(Choice.DENY, reason=NO_CALLBACK)
+            return Approval(Choice.DENY, reason=NO_CALLBACK, unanswered=True)
         answer = self.callback(request)
         return _approval(await answer if inspect.isawaitable(answer) else answer, request)
 

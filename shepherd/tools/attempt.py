@@ -13,6 +13,7 @@ from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.layer.effect import read_effect
 from shepherd.tools.layer.layer import Layer
 from shepherd.tools.paths import reason
+from shepherd.tools.pending import PendingChanges
 from shepherd.tools.permissions.approval import harmless_error
 from shepherd.tools.settlement import Settlement, listed
 from shepherd.tools.tool import AnyTool, Authorize, ToolContext, ToolResult
@@ -38,11 +39,18 @@ class Attempt:
     async def run(self) -> ToolResult:
         """Run the call; an error becomes the result."""
         try:
-            return await _run_in_time(
-                self._prepared.tool, self._prepared.arguments, self._prepared.context
-            )
+            context = replace(self._prepared.context, hand_over=self.hand_over)
+            return await _run_in_time(self._prepared.tool, self._prepared.arguments, context)
         except ToolError as error:
             return failure(error)
+
+    def hand_over(self) -> PendingChanges | None:
+        """The changes of programs that go on after the call; `keep` does not keep them then."""
+        layer, self._layer = self._layer, None
+        if layer is None:
+            return None
+        self._undo = None  # it is told when they are kept
+        return PendingChanges(self._settlement, layer)
 
     async def changed(self) -> tuple[Access, ...]:
         """What the run has changed in its layer, which a run without one is to keep for /undo."""

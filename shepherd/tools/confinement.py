@@ -43,14 +43,14 @@ TOO_LARGE = (
 class Command(Struct, frozen=True):
     """A call of `tool` that starts programs in the directory `place`.
 
-    `on_event` receives notices for the user. Its programs may go on after it (`goes_on`).
+    `on_event` receives notices for the user. With `is_live` it is to change files as it runs.
     """
 
     tool: str
     accesses: tuple[Access, ...]
     place: Path
     on_event: events.EventCallback
-    goes_on: bool = False
+    is_live: bool = False
 
     @property
     def connects_itself(self) -> bool:
@@ -186,7 +186,8 @@ class Confiner:
         verdict = await asyncio.to_thread(self._policy.decide, command.tool, accesses)
         plan = Plan(verdict, self._policy)
         box = (await self._sandbox.find()).box
-        layers = None if box is None else await self._layer_place(box, command)
+        working_layers = await self.layer_place()
+        layers = None if command.is_live else working_layers
         held_verdict = None
         if verdict.decision is not Decision.ALLOW:
             # options that no rule covers may still do no harm inside of a box
@@ -203,7 +204,8 @@ class Confiner:
             rights = replace(plan.rights, environments=True)
             boxed = replace(plan, verdict=held_verdict, rights=rights, is_contained=True)
             return boxed if await self._hides_secrets(command, rights) else plan
-        if verdict.decision is Decision.ASK and self._can_contain(plan, command):
+        is_bypass = layers != working_layers  # then the line itself needs an approval
+        if verdict.decision is Decision.ASK and not is_bypass and self._can_contain(plan, command):
             plan = await self._contained(plan, command)
             if plan.is_contained or self._policy.mode is ApproveMode.AUTO:
                 return plan
@@ -237,13 +239,6 @@ class Confiner:
         box = (await self._sandbox.find()).box
         return None if box is None else await asyncio.to_thread(self._tried_layers, box)
 
-    async def _layer_place(self, box: Box, command: Command) -> Path | None:
-        """Where a layer for the command can be made; None if it works without one.
-
-        A command whose programs go on does, as others need to see what these have written.
-        """
-        return None if command.goes_on else await asyncio.to_thread(self._tried_layers, box)
-
     def _tried_layers(self, box: Box) -> Path | None:
         """The directory in which layers over the working directory work, which is tried once."""
         if not self._has_tried_layers:
@@ -261,7 +256,7 @@ class Confiner:
         """
         box, rights = (await self._sandbox.find()).box, Rights(read_only=True)
         policy, is_contained = self._policy, False
-        layers = None if box is None else await self._layer_place(box, command)
+        layers = await self.layer_place()
         if box is not None and command.place.is_relative_to(policy.cwd):
             _, is_complete = await asyncio.to_thread(self._shielding.profile, command.place, rights)
             if is_complete:

@@ -72,7 +72,7 @@ class PreparedCall(Struct, frozen=True):
             self.accesses,
             self.place,
             self.context.on_event,
-            self.tool.goes_on(self.arguments),
+            self.tool.is_live(self.arguments),
         )
 
 

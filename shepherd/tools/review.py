@@ -50,11 +50,12 @@ class LastAnswer(Struct):
 
     approver: Approver
     feedback: str = ""
+    unanswered: bool = False
 
     async def ask(self, request: ApprovalRequest) -> Approval:
         """The answer of the other approver."""
         approval = await self.approver.ask(request)
-        self.feedback = approval.feedback
+        self.feedback, self.unanswered = approval.feedback, approval.unanswered
         return approval
 
 

@@ -205,7 +205,9 @@ class ToolRunner:
                 context = replace(context, view=view)
             prepared = await self._prepare(call, tool, arguments, context, consent)
             plan = await consent.obtain(prepared)
-            if review is not None and (plan.layers or not tool.starts_programs):
+            # programs that go on have a layer of their own: one has it mounted at a time
+            goes_on = tool.goes_on(arguments)
+            if review is not None and not goes_on and (plan.layers or not tool.starts_programs):
                 prepared = replace(prepared, layer=review.layer)
             if tool.starts_programs:  # they mount the layer themselves
                 await seen.aclose()

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shepherd.errors import ToolError
+from shepherd.tasks import in_thread_to_end
 from shepherd.tools.access import Access, AccessKind, Claim, EffectAccess
 from shepherd.tools.confinement import Confiner, Plan
 from shepherd.tools.consent import CallStep, Consent, Described, PreparedCall
@@ -136,7 +137,8 @@ class Settlement(Struct, frozen=True):
             await self.undo.before(written)
         try:
             own = await asyncio.to_thread(self.confiner.own.expected, layer, changes)
-            await asyncio.to_thread(commit, layer, changes)
+            # the layer must not be dropped meanwhile, also if the call is cancelled
+            await in_thread_to_end(lambda: commit(layer, changes))
             await asyncio.to_thread(self.confiner.own.note, own)
         except OSError as error:
             return [f"[no change was kept: {reason(error)}]"]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from shepherd.tools.layer.shared import SharedLayer
     from shepherd.tools.sandbox.refusal import Refusal
     from shepherd.tools.sandbox.sandbox import Confinement, Sandbox
-    from shepherd.tools.shell.background import BackgroundCommands
+    from shepherd.tools.shell.background import BackgroundCommands, Changes
 
 
 class Arguments(BaseModel):
@@ -110,17 +110,23 @@ async def ask_nobody(
     return None
 
 
+def no_changes() -> "Changes | None":
+    """The default of `ToolContext.hand_over`: the programs of the call change files as they run."""
+    return None
+
+
 class ToolContext(Struct, frozen=True):
     """Where and under which limits a tool runs.
 
     `timeout` is in seconds. `output_bytes` caps a result's text; `spill_dir` takes the rest of it.
     `environment` is added to the environment of commands. In results, each of `secrets` is
-    replaced by its name. The runner sets `denies`, `grants`, `authorize`, `ask_user` and
-    `confinement`:
+    replaced by its name. The runner sets `denies`, `grants`, `authorize`, `ask_user`,
+    `confinement` and `hand_over`:
 
     - A tool that finds its files while it runs (grep, glob) skips those that `denies` reports.
     - `grants` are the approved accesses. The call may do these without another request.
     - `authorize` decides on a further access. It raises ToolError if the rules or the user refuse.
+    - `hand_over` is called by a call whose programs go on: what they change is no longer its own.
 
     `on_event` receives events while the tool runs. `runner` runs the call; a tool that calls
     another model offers it the runner's tools. `sandbox` finds the box for tools that start
@@ -146,6 +152,7 @@ class ToolContext(Struct, frozen=True):
     background: "BackgroundCommands | None" = None
     review: "SharedLayer | None" = None
     view: View = REAL_FILES
+    hand_over: "Callable[[], Changes | None]" = no_changes
 
     def __repr__(self) -> str:
         return f"ToolContext(cwd={self.cwd!r})"  # the whole would print the secrets
@@ -254,6 +261,10 @@ class Tool(ABC, Generic[A]):
 
     def goes_on(self, arguments: A) -> bool:
         """Whether the programs that the call starts go on after its end."""
+        return False
+
+    def is_live(self, arguments: A) -> bool:
+        """Whether its programs are to change files as they run, without a layer."""
         return False
 
     def deadline(self, arguments: A, context: ToolContext) -> float | None:

@@ -144,7 +144,7 @@ def test_a_command_that_changes_files_or_rules_needs_the_scope_of_approvals(
 
 
 def test_clients_run_their_own_commands_and_read_of_background_ones(program: Program) -> None:
-    script = """call: execute_command {"command": "cat go", "background": true}
+    script = """call: execute_command {"command": "cat go", "background": true, "live": true}
 ---
 text: started
 ---

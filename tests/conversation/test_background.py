@@ -17,7 +17,7 @@ from tests.flat_events import flat
 from tests.tools.workshop import until
 
 SCRIPT = """
-call: execute_command {"command": "echo x; cat go; exit 4", "background": true}
+call: execute_command {"command": "echo x; cat go; exit 4", "background": true, "live": true}
 ---
 text: started
 ---

@@ -82,7 +82,7 @@ class EditorApprover(Struct):
         try:
             chosen = await self._choose(described, options)
         except _FAILURES:
-            return Approval(Choice.DENY, reason=NOT_ASKED)
+            return Approval(Choice.DENY, reason=NOT_ASKED, unanswered=True)
         return Approval(Choice(chosen) if chosen else Choice.DENY)
 
     async def _choose(

@@ -206,13 +206,13 @@ class JsonApprover:
     async def ask(self, request: ApprovalRequest) -> Approval:
         """The program's answer."""
         if not self.asks:
-            return Approval(Choice.DENY, reason=NO_TERMINAL)
+            return Approval(Choice.DENY, reason=NO_TERMINAL, unanswered=True)
         question = approvals.OpenQuestion(request)
         self._open_questions[question.id] = question
         try:
             is_written = self._write({"type": "approval", **question.to_json()})
             if not is_written:  # the output is closed, and with it the program that could answer
-                return Approval(Choice.DENY, reason=NO_TERMINAL)
+                return Approval(Choice.DENY, reason=NO_TERMINAL, unanswered=True)
             return await question.answer
         finally:
             del self._open_questions[question.id]
@@ -232,7 +232,7 @@ class JsonApprover:
         self.asks = False
         for question in self._open_questions.values():
             if not question.answer.done():
-                question.decide(Approval(Choice.DENY, reason=NO_TERMINAL))
+                question.decide(Approval(Choice.DENY, reason=NO_TERMINAL, unanswered=True))
 
 
 MAX_ECHOED = 200

@@ -44,13 +44,13 @@ class ElicitingApprover(Struct, frozen=True):
         """The user's answer. A rule for good is not offered."""
         message = question_text(request)
         if len(message) > MAX_CHARACTERS:
-            return Approval(Choice.DENY, reason=TOO_LONG)
+            return Approval(Choice.DENY, reason=TOO_LONG, unanswered=True)
         choices = [Choice.ONCE, *([Choice.SESSION] if request.session else []), Choice.DENY]
         result = await self.show_form(
             types.ElicitRequestFormParams(message=message, requested_schema=_form(choices))
         )
         if result is None:
-            return Approval(Choice.DENY, reason=NO_ELICITATION)
+            return Approval(Choice.DENY, reason=NO_ELICITATION, unanswered=True)
         return _approval(result, choices)
 
 
@@ -94,7 +94,7 @@ def _approval(result: types.ElicitResult, choices: list[Choice]) -> Approval:
         return Approval(Choice.DENY)
     decision = (result.content or {}).get(_FIELD)
     if result.action != "accept" or decision not in [choice.value for choice in choices]:
-        return Approval(Choice.DENY, reason=NO_ANSWER)
+        return Approval(Choice.DENY, reason=NO_ANSWER, unanswered=True)
     return Approval(Choice(decision), by="MCP client")
 
 

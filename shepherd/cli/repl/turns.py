@@ -112,6 +112,7 @@ class TerminalApprover:
         async with self._one_at_a_time:
             if request.call.name != ReviewChanges.name:  # which stands for the whole turn
                 self._renderer.show_call(request.call)
+            was_active = bool(self._renderer.activity.label)  # not at the end of a job
             self._renderer.activity.stop()
             try:
                 # in a thread, as the preview may be long
@@ -135,7 +136,8 @@ class TerminalApprover:
             if parts is not None:
                 outcome = f"kept {len(parts)} of {counted(len(request.parts), 'part')}"
             self._renderer.notice(outcome)
-            self._renderer.activity.start("running")  # also without a yes, until the result comes
+            if was_active:  # also without a yes, until the result comes
+                self._renderer.activity.start("running")
             return Approval(choice_of(answer), feedback, values=(*values,), parts=parts)
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 TOOLS = "tools"
 OUTPUT_BYTES = 16_384
-KILL, OUTPUT = "kill", "output"
-JOBS = f"[{OUTPUT} ID] [{KILL} ID]"
+KEEP, KILL, OUTPUT = "keep", "kill", "output"
+JOBS = f"[{OUTPUT} ID] [{KEEP} ID] [{KILL} ID]"
 MCP_ACTIONS = ("show", "reconnect", "disable", "enable")
 NO_SKILLS = (
     "There are no skills. A skill is a folder with a SKILL.md in ~/.config/shepherd/skills, or in "
@@ -81,8 +81,8 @@ async def _jobs(conversation: Conversation, argument: str) -> Lines:
     action, _, number = argument.partition(" ")
     if not action:
         return [command_list(commands)]
-    if action not in (KILL, OUTPUT) or not number.strip():
-        raise InvalidRequestError(f"/jobs takes {OUTPUT} ID, {KILL} ID, or nothing.")
+    if action not in (KEEP, KILL, OUTPUT) or not number.strip():
+        raise InvalidRequestError(f"/jobs takes {OUTPUT} ID, {KEEP} ID, {KILL} ID, or nothing.")
     try:
         command = commands.find(number)
     except ToolError as error:
@@ -90,7 +90,11 @@ async def _jobs(conversation: Conversation, argument: str) -> Lines:
         raise InvalidRequestError(f"{text[:1].upper()}{text[1:]}.") from error
     if action == KILL:
         await commands.kill(command, by_user=True)
-    head = f"{command.title}: {command.state}"
+    if action == KEEP:
+        text = f"{command.title}: {await commands.keep(command)}"
+        conversation.additions.note(f"[Background {text}.]")
+        return [text]
+    head = f"{command.title}: {command.report}"
     text = command.log.tail(OUTPUT_BYTES).text.rstrip("\n") or "(no output)"
     return [head, text] if action == OUTPUT else [head]
 
@@ -147,8 +151,8 @@ PRESENT_COMMANDS = (
     Command("context", f"[{TOOLS}]", "what fills the context; with tools, what each takes",
             _context, lambda: (TOOLS,)),
     Command("skills", "", "the skills that the model can read", _skills),
-    Command("jobs", JOBS, "commands in the background; their output, or end one", _jobs,
-            by_words=True),
+    Command("jobs", JOBS, "commands in the background; their output, keep changes, or end one",
+            _jobs, by_words=True, approves=lambda text: text.startswith(KEEP)),
     Command("mcp", f"[{'|'.join(MCP_ACTIONS)} NAME]", "the MCP servers, their state and tools",
             _mcp, by_words=True, approves=lambda text: bool(text) and not text.startswith("show")),
     Command("approve", "ask|edits|auto|all|none", "what runs without asking", _approve,

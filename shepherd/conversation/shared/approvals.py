@@ -182,7 +182,7 @@ class ClientApprover(Struct):
     async def ask(self, request: ApprovalRequest) -> Approval:
         """The client's answer."""
         if self.request is None:  # a command of the conversation asks, not a call of the model
-            return Approval(Choice.DENY, reason=NOT_LISTENING)
+            return Approval(Choice.DENY, reason=NOT_LISTENING, unanswered=True)
         pending = PendingApproval(request, self.request)
         self._pending[pending.id] = pending
         self.log.publish(
@@ -223,4 +223,4 @@ class ClientApprover(Struct):
             await end_tasks(away)
         if pending.answer.done():
             return pending.answer.result()
-        return Approval(Choice.DENY, reason=NOT_LISTENING)
+        return Approval(Choice.DENY, reason=NOT_LISTENING, unanswered=True)

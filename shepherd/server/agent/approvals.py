@@ -71,7 +71,7 @@ class ClientApprovals(Struct):
         """The answer of a client; a no if there is none."""
         refusal = self._refusal()
         if refusal:
-            return Approval(Choice.DENY, reason=refusal)
+            return Approval(Choice.DENY, reason=refusal, unanswered=True)
         question = AgentQuestion(request, current_origin(), time.time() + self.seconds)
         self._questions[question.id] = question
         self.log.publish(updates.UpdateKind.APPROVAL_NEEDED, question.to_json())
@@ -97,7 +97,7 @@ class ClientApprovals(Struct):
         self.closed = True
         for question in self._questions.values():
             if not question.answer.done():  # one that was just answered is still in the table
-                question.answer.set_result(Approval(Choice.DENY, reason=ENDING))
+                question.answer.set_result(Approval(Choice.DENY, reason=ENDING, unanswered=True))
         self.log.close()
 
     async def _wait(self, question: AgentQuestion) -> Approval:
@@ -108,7 +108,7 @@ class ClientApprovals(Struct):
             is_late = seconds_left <= 0
             reason = TOO_LATE.format(seconds=self.seconds) if is_late else self._refusal()
             if reason:
-                return Approval(Choice.DENY, reason=reason)
+                return Approval(Choice.DENY, reason=reason, unanswered=True)
             # looked at again and again, because a reader of the list just stays away
             await asyncio.wait({question.answer}, timeout=min(seconds_left, CHECK_SECONDS))
         return question.answer.result()

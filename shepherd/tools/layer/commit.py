@@ -191,12 +191,12 @@ def _copy(source: Path, name: str, directory: int, mode: int) -> None:
         return
     descriptor = os.open(name, _NEW_FILE, 0o600, dir_fd=directory)
     with source.open("rb") as old, os.fdopen(descriptor, "wb") as new:
-        _copy_data(old.fileno(), new.fileno())
+        copy_data(old.fileno(), new.fileno())
         shutil.copystat(source, f"/proc/self/fd/{new.fileno()}")
         os.fchmod(new.fileno(), mode)
 
 
-def _copy_data(old: int, new: int) -> None:
+def copy_data(old: int, new: int) -> None:
     """Copy a file's content; holes stay holes, so that it takes no more room."""
     at, size = 0, os.fstat(old).st_size
     os.truncate(new, size)

@@ -38,12 +38,9 @@ class LayerFiles:
     def __init__(self, base: Path, root: Path) -> None:
         self.base = base
         self.root = root
-        self.closed: dict[Path, int] = {}  # the modes of what Shepherd has opened for itself
-
-    @property
-    def upper(self) -> Path:
+        self.upper = base / "upper"
         """What has changed, by the same relative paths as in the root."""
-        return self.base / "upper"
+        self.closed: dict[Path, int] = {}  # the modes of what Shepherd has opened for itself
 
     @property
     def undecided(self) -> Path:

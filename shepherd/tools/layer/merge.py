@@ -9,7 +9,7 @@ import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -22,6 +22,7 @@ from shepherd.tools.layer.change import (
     OPAQUE,
     Change,
     Deed,
+    Marks,
     Sort,
     attribute,
     marks_of,
@@ -50,11 +51,34 @@ def keep_bases(base: Path, root: Path, paths: Iterable[str]) -> None:
             continue
         data = _content(root / path, status)
         if data is not None:
-            kept.parent.mkdir(exist_ok=True)
-            new = kept.with_suffix(".new")
-            new.write_bytes(data)
-            new.chmod(stat.S_IMODE(status.st_mode))
-            new.rename(kept)
+            _keep(kept, data, status)
+
+
+def _keep(kept: Path, data: bytes, status: os.stat_result) -> None:
+    """Keep a file that has this content and status."""
+    kept.parent.mkdir(exist_ok=True)
+    new = kept.with_suffix(".new")
+    new.write_bytes(data)
+    new.chmod(stat.S_IMODE(status.st_mode))
+    new.rename(kept)
+
+
+def note_committed(layer: Layer, expected: Mapping[str, Marks]) -> None:
+    """Take into account what was committed from a layer whose command goes on; raises OSError.
+
+    What it changes there later is no conflict with that. What something else has replaced at once,
+    so that it has not the `expected` marks, is left out.
+    """
+    for path, marks in expected.items():
+        status = status_of(layer.root / path)
+        if status is None or marks_of(status)[2:] != marks[2:]:
+            continue
+        layer.answered[path] = marks_of(status)
+        data = _content(layer.root / path, status)
+        if data is None:
+            _kept(layer.base, path).unlink(missing_ok=True)
+        else:
+            _keep(_kept(layer.base, path), data, status)
 
 
 def keep_bases_so_far(layer: Layer) -> None:
@@ -121,9 +145,7 @@ def _put_both_sides(layer: Layer, change: Change, status: os.stat_result | None)
     if both is None:
         return ""
     put(layer, change.path, both)
-    kept.parent.mkdir(exist_ok=True)
-    kept.write_bytes(theirs)  # what is changed there later is merged with this
-    kept.chmod(stat.S_IMODE(status.st_mode))
+    _keep(kept, theirs, status)  # what is changed there later is merged with this
     layer.answered[change.path] = marks_of(status)
     return "has both versions between conflict markers"
 

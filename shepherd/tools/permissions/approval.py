@@ -56,7 +56,8 @@ class Approval(Struct, frozen=True):
     `feedback` is the user's message to the model, added to the result. `reason` is the text after
     `Error: ` in the result of a denied call. `by` names the client that answered, "" for the user
     of this process. `values` are those that the user typed for the request's fields. `parts` are
-    the numbers of the request's parts that are kept, counted from 1; None means all.
+    the numbers of the request's parts that are kept, counted from 1; None means all. `unanswered`
+    means that there was nobody to ask, so that it is denied.
     """
 
     choice: Choice
@@ -65,6 +66,7 @@ class Approval(Struct, frozen=True):
     by: str = ""
     values: tuple[str, ...] = ()
     parts: tuple[int, ...] | None = None
+    unanswered: bool = False
 
 
 class ApprovalRequest(Struct, frozen=True):
@@ -119,7 +121,7 @@ class DenyingApprover:
 
     async def ask(self, request: ApprovalRequest) -> Approval:
         """Deny, with the reason for the model."""
-        return Approval(Choice.DENY, reason=NO_TERMINAL)
+        return Approval(Choice.DENY, reason=NO_TERMINAL, unanswered=True)
 
 
 class CallObserver(Protocol):

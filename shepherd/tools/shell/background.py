@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from msgspec import Struct, field
 
@@ -30,12 +31,40 @@ NOTE_BYTES = 8192
 """The end of the output that tells whether the sandbox refused something."""
 
 
+class Changes(Protocol):
+    """What a command has changed in its layer, until that is decided on."""
+
+    needs_answer: bool
+    """Whether it ended when there was nobody to ask."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is not decided yet what becomes of them."""
+        ...
+
+    async def keep(self, *, goes_on: bool = False) -> str:
+        """Commit what is approved, and drop the rest unless the command `goes_on`.
+
+        Returns a sentence about that, "" if there was nothing. The changes may have to wait.
+        """
+        ...
+
+    async def drop(self) -> str:
+        """Forget what is not kept; returns a sentence, "" if there was nothing."""
+        ...
+
+    async def rescue(self, patches: Path) -> str:
+        """Keep them as a patch at the end of the session; returns a sentence, or ""."""
+        ...
+
+
 class BackgroundCommand(Struct):
     """One command: `line` as the model wrote it, its log, and its end.
 
     `error` says why it could not be started, or "". `note` tells about the sandbox. `read_to` is
     the end of the part that the model has read. `watchers` are the calls that wait for its end.
-    `is_known` means that the model knows its end.
+    `is_known` means that the model knows its end. `changes` are those in its layer, None if it
+    changes files as it runs; `outcome` says what became of them, "" if there were none.
     """
 
     id: str
@@ -52,6 +81,8 @@ class BackgroundCommand(Struct):
     watchers: int = 0
     is_known: bool = False
     task: "asyncio.Task[None] | None" = None
+    changes: Changes | None = None
+    outcome: str = ""
 
     @property
     def is_running(self) -> bool:
@@ -61,7 +92,7 @@ class BackgroundCommand(Struct):
     @property
     def state(self) -> str:
         """`running for 12 s`, or how it ended."""
-        if self.is_running:
+        if self.is_running and self.exit is None:
             return f"running for {time.monotonic() - self.started:.0f} s"
         if self.error:
             return f"failed: {self.error}"
@@ -70,6 +101,16 @@ class BackgroundCommand(Struct):
         if self.exit.timed_out:
             return f"timed out after {self.timeout:g} s"
         return f"ended with exit code {self.exit.code} after {self.seconds:.0f} s"
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has ended, and what it has changed is still to be decided on."""
+        return not self.is_running and self.changes is not None and self.changes.is_waiting
+
+    @property
+    def report(self) -> str:
+        """Its state, and what became of its changes."""
+        return f"{self.state}; {self.outcome}" if self.outcome else self.state
 
     @property
     def title(self) -> str:
@@ -108,17 +149,26 @@ class BackgroundCommands:
         return command
 
     async def start(
-        self, program: ConfinedProgram, line: str, folder: Path, secrets: Mapping[str, str]
+        self,
+        program: ConfinedProgram,
+        line: str,
+        folder: Path,
+        secrets: Mapping[str, str],
+        hand_over: Callable[[], Changes | None] = lambda: None,
     ) -> BackgroundCommand:
-        """Start a program, and wait a moment for the first output; raises ToolError."""
+        """Start a program, and wait a moment for the first output; raises ToolError.
+
+        It is responsible for the changes that it is handed over.
+        """
         if self._is_closed:
             raise ToolError("not started: the conversation is ending")
-        running = [command for command in self.all if command.is_running]
+        running = [command for command in self.all if command.is_running or command.waits]
         if len(running) >= MAX_RUNNING:
             raise ToolError(f"{MAX_RUNNING} background commands run already; kill one of them")
         self._last_number += 1
         log = CommandLog(folder, secrets)
         command = BackgroundCommand(str(self._last_number), line, log, program.timeout)
+        command.changes = hand_over()
         self._commands[command.id] = command
         self._forget_oldest()
         command.task = asyncio.create_task(self._run_to_end(command, program))
@@ -141,21 +191,79 @@ class BackgroundCommands:
             command.watchers -= 1
 
     async def kill(self, command: BackgroundCommand, *, by_user: bool = False) -> None:
-        """End it with all its processes; the model is told if the user does it."""
+        """End it with all its processes, and drop its changes; the model is told of the user's."""
         if command.task is not None and command.is_running:
             command.was_killed, command.is_known = True, not by_user
             await end_tasks(command.task)
+        elif command.waits:
+            await self._drop(command)
 
-    async def aclose(self) -> None:
-        """End all commands, and remove their output."""
+    async def keep(self, command: BackgroundCommand) -> str:
+        """Keep what it has changed until now, as far as that is approved; returns a sentence."""
+        changes = command.changes
+        if changes is None:
+            return "it changes files as it runs"
+        if not command.is_running:
+            await self._settle(command)
+            return command.outcome or "it has changed nothing"
+        return await changes.keep(goes_on=command.exit is None) or command.outcome
+
+    async def settle_waiting(self) -> list[BackgroundCommand]:
+        """Let the user decide now on the changes that could not be asked about before.
+
+        Returns the commands on which there is an answer.
+        """
+        waiting = [c for c in self.all if c.waits and c.changes and c.changes.needs_answer]
+        for command in waiting:
+            await self._settle(command)
+        return [command for command in waiting if not command.waits]
+
+    async def aclose(self, patches: Path | None = None) -> list[str]:
+        """End all commands, and remove their output.
+
+        What they have changed is kept as patches; returns sentences about them.
+        """
         self._is_closed = True
         self._when_ended = None  # nobody is there to read about the ends that follow
         await end_tasks(*[command.task for command in self.all if command.task is not None])
+        sentences: list[str] = []
         for command in self.all:
             command.log.close()
+            if command.changes is not None:
+                kept = command.changes.rescue(patches) if patches else command.changes.drop()
+                sentences.append(await kept)
+        return [sentence for sentence in sentences if sentence]
 
     async def _run_to_end(self, command: BackgroundCommand, program: ConfinedProgram) -> None:
         """Run the program, and note its end in `command`; the command's own task runs this."""
+        try:
+            await self._run(command, program)
+            if command.error:
+                await self._drop(command)
+            else:
+                await self._settle(command)
+        finally:
+            if command.was_killed:
+                await self._drop(command)
+
+    async def _settle(self, command: BackgroundCommand) -> None:
+        """Decide on what a command that has ended has changed."""
+        if command.changes is None:
+            return
+        command.outcome = "its changes are not kept yet"
+        try:
+            command.outcome = await command.changes.keep()
+        except Exception as error:  # noqa: BLE001 - a defect must not end the session
+            _log.exception("the changes of background command %s", command.id)
+            command.outcome = f"its changes wait: {error}"
+
+    async def _drop(self, command: BackgroundCommand) -> None:
+        """Drop what a command has changed."""
+        if command.changes is not None:
+            command.outcome = await command.changes.drop()
+
+    async def _run(self, command: BackgroundCommand, program: ConfinedProgram) -> None:
+        """Run the program, and note its end in `command`."""
         try:
             command.exit = await program.run(command.log.feed, command.log.feed)
             last_output = command.log.tail(NOTE_BYTES).text
@@ -178,7 +286,7 @@ class BackgroundCommands:
 
     def _forget_oldest(self) -> None:
         """Remove the oldest commands that have ended; a command without a task has yet to start."""
-        ended = [command for command in self.all if not command.is_running and command.task]
+        ended = [c for c in self.all if c.task and not (c.is_running or c.waits)]
         excess = max(0, len(self._commands) - MAX_KEPT)
         for command in ended[:excess]:
             command.log.close()

@@ -42,6 +42,10 @@ class ExecuteArguments(Arguments):
     background: Annotated[bool, Field(description="Don't wait for its end; see check_command.")] = (
         False
     )
+    live: Annotated[
+        bool,
+        Field(description="A server that shares files as it runs, not at its end; asks the user."),
+    ] = False
 
     @property
     def line(self) -> str:
@@ -57,7 +61,7 @@ class ExecuteCommand(Tool[ExecuteArguments]):
     description = "Run a shell command."
     arguments = ExecuteArguments
     starts_programs = True
-    later_arguments = frozenset({"background"})
+    later_arguments = frozenset({"background", "live"})
 
     def accesses(self, arguments: ExecuteArguments, context: ToolContext) -> list[Access]:
         """What the command runs, reads and writes, as far as its words say."""
@@ -79,6 +83,9 @@ class ExecuteCommand(Tool[ExecuteArguments]):
 
     def goes_on(self, arguments: ExecuteArguments) -> bool:
         return arguments.background
+
+    def is_live(self, arguments: ExecuteArguments) -> bool:
+        return arguments.background and arguments.live
 
     def deadline(self, arguments: ExecuteArguments, context: ToolContext) -> float | None:
         return None  # `run` stops the process itself, and still returns the output
@@ -123,9 +130,8 @@ async def _start(arguments: ExecuteArguments, context: ToolContext, program: Pro
         arguments.timeout or context.background.max_seconds,
         arguments.cwd,
     )
-    started = await context.background.start(
-        confined, arguments.line, context.spill_dir, context.secrets
-    )
+    folder, secrets, hand_over = context.spill_dir, context.secrets, context.hand_over
+    started = await context.background.start(confined, arguments.line, folder, secrets, hand_over)
     return command_result(started, context.output_bytes)
 
 
@@ -233,7 +239,7 @@ async def _wait(
 
 def command_list(commands: BackgroundCommands) -> str:
     """A line for each command."""
-    lines = [f"{command.title}: {command.state}" for command in commands.all]
+    lines = [f"{command.title}: {command.report}" for command in commands.all]
     return "\n".join(lines) or "(no background commands)"
 
 
@@ -256,6 +262,7 @@ def command_result(command: BackgroundCommand, limit: int, offset: int | None = 
     parts.append(excerpt.text.rstrip("\n") or "(no new output)")
     if log.key_sign and not holds_private_key(excerpt.text):  # a part of it is asked about, too
         parts.append(f"[there is a private key in the output: {log.key_sign}]")
-    parts += [text for text in (log.problem and f"[{log.problem}]", command.note) if text]
+    parts += [f"[{text}]" for text in (log.problem, command.outcome) if text]
+    parts += [command.note] if command.note else []
     failed = command.exit is not None and command.exit.code != 0 and not command.was_killed
     return ToolResult("\n".join(parts), ok=not (failed or command.error))

@@ -10,7 +10,7 @@ from shepherd.cli.terminal.attachments import without_attachments
 from shepherd.cli.terminal.sanitize import one_line
 from shepherd.conversation.commands.command import Diff, Offer, Words, parse_words
 from shepherd.conversation.commands.past import CONVERSATION, FILES, FORCE, compact_turns
-from shepherd.conversation.commands.present import KILL, MCP_ACTIONS, OUTPUT
+from shepherd.conversation.commands.present import KEEP, KILL, MCP_ACTIONS, OUTPUT
 from shepherd.conversation.commands.table import COMMANDS, ConversationCommand, find_command
 from shepherd.errors import InvalidRequestError, UndoError
 
@@ -151,7 +151,9 @@ class Pickers:
         """What `/jobs` completes: the output of each, and the end of each that runs."""
         commands = self._conversation.background.all
         outputs = [f"{OUTPUT} {command.id}" for command in commands]
-        return [*outputs, *(f"{KILL} {command.id}" for command in commands if command.is_running)]
+        open_ones = [command for command in commands if command.is_running or command.waits]
+        actions = [f"{action} {command.id}" for action in (KEEP, KILL) for command in open_ones]
+        return [*outputs, *actions]
 
     def _server_choices(self) -> list[str]:
         """What `/mcp` completes: the actions, and each of them with each server."""
