@@ -139,4 +139,4 @@ async def _is_empty(layer: Layer) -> bool:
 def _expected(layer: Layer, changes: Sequence[Change]) -> dict[str, Marks]:
     """The marks of what will be at each path if all is committed."""
     marks = {c.path: marks_at(layer.upper / c.path) for c in changes if c.deed is not Deed.DELETED}
-    return {path: found for path, found in marks.items() if found is not None}
+    return {path: each for path, each in marks.items() if each is not None}
