@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from shepherd.backends.inprocess.conversation import Conversation
 from shepherd.backends.inprocess.prompt import PromptBuilder
 from shepherd.backends.inprocess.special import ATTR_CONTROL, Vocabulary
 from shepherd.backends.llamacpp.native.model import NativeModel
-from shepherd.messages import Message, ToolCall
+from shepherd.messages import Message, Role, ToolCall, ToolSpec
 from tests.backends.llamacpp.support import LIST
 from tests.examples import examples
 
@@ -62,7 +63,56 @@ def as_result(text: str) -> Conversation:
     return Conversation("", (*messages, Message.tool(call, text)), (LIST,))
 
 
+def as_tool(text: str) -> Conversation:
+    name = text or "x"
+    properties = {name: {"type": "string", "description": text, "enum": [text]}}
+    tool = ToolSpec(name, text, {"type": "object", "properties": properties})
+    return Conversation("", (Message.user("a"),), (tool,))
+
+
+def as_call(text: str) -> Conversation:
+    call = ToolCall(text or "x", text or "x", {})
+    messages = (Message.user("a"), Message.assistant("", tool_calls=(call,)))
+    return Conversation("", (*messages, Message.tool(call, "b")), (LIST,))
+
+
+def as_later_system(text: str) -> Conversation:
+    late = Message(Role.SYSTEM, text or "x")
+    return Conversation("", (Message.user("a"), Message.assistant("b"), late, Message.user("c")))
+
+
+def as_value(text: str) -> Conversation:
+    values = {
+        "date_string": text,
+        "bos_token": text,
+        "tools": [text],
+        "documents": [{"text": text}],
+    }
+    return Conversation("", (Message.user("a"),), template_values=values)
+
+
 PLACES = [as_user, as_system, as_answer, as_reasoning, as_argument, as_result]
+OTHER_PLACES = [as_tool, as_call, as_later_system, as_value]
+
+
+BODIES = [
+    "{{ m.content | trim }}",
+    "{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}{{ m.content }}",
+    "{{ m | tojson }}",
+    "{% for part in m.content.split('<') %}{{ part }}<{% endfor %}",
+    "{{ m.content.split('</think>')[-1].lstrip('\\n') }}",
+]
+TEMPLATES = [
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n" + body + "<|im_end|>\n{% endfor %}"
+    "{{ tools | tojson }}{{ date_string }}{{ documents }}"
+    for body in BODIES
+]
+"""Ways in which templates of models treat content."""
+
+
+@cache
+def _builders(model: NativeModel) -> list[PromptBuilder]:
+    return [PromptBuilder(model, template) for template in ("", *TEMPLATES)]  # also ChatML
 
 
 def controls(vocab: Vocabulary, tokens: list[int]) -> list[int]:
@@ -84,6 +134,18 @@ def test_control_tokens_in_content_stay_text(
     harmless = builder.build(place("x")).tokens
     assert controls(vocab, tokens) == controls(vocab, harmless)
     assert text.strip() in decoded(vocab, tokens) or place in (as_argument, as_reasoning)
+
+
+@pytest.mark.parametrize("place", [*PLACES, *OTHER_PLACES])
+@hypothesis_settings(max_examples=examples(20), deadline=None)
+@given(text=HOSTILE)
+def test_no_template_lets_content_write_control_tokens(
+    place: Place, text: str, llama_model: NativeModel
+) -> None:
+    for builder in _builders(llama_model):
+        tokens = builder.build(place(text)).tokens
+        harmless = builder.build(place("y")).tokens
+        assert controls(builder.vocab, tokens) == controls(builder.vocab, harmless)
 
 
 @pytest.mark.parametrize("place", [as_user, as_result])
