@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -158,6 +159,7 @@ class Confiner:
         self.own = OwnFiles()
         self._layers: Path | None = None  # the directory of layers
         self._has_tried_layers = False
+        self._trial = Lock()
 
     async def prepare(self, on_event: events.EventCallback) -> None:
         """Enable the modes `auto` and `review` if they work here; else report once why not."""
@@ -241,13 +243,14 @@ class Confiner:
 
     def _tried_layers(self, box: Box) -> Path | None:
         """The directory in which layers over the working directory work, which is tried once."""
-        if not self._has_tried_layers:
-            self._has_tried_layers = True
-            for place in self._sandbox.layers:
-                recover(place)
-            profile, _ = self._shielding.profile(self._policy.cwd, NO_RIGHTS)
-            self._layers = find_place(box, profile, self._sandbox.layers)
-        return self._layers
+        with self._trial:  # calls that run at the same time wait for its end
+            if not self._has_tried_layers:
+                self._has_tried_layers = True
+                for place in self._sandbox.layers:
+                    recover(place)
+                profile, _ = self._shielding.profile(self._policy.cwd, NO_RIGHTS)
+                self._layers = find_place(box, profile, self._sandbox.layers)
+            return self._layers
 
     async def _read_only(self, command: Command) -> Plan:
         """The plan in the mode `plan`: in a box that keeps nothing, or only if it only reads.

@@ -262,3 +262,16 @@ async def test_a_part_is_merged_with_what_changed_meanwhile(shop: Open) -> None:
     assert "hunk 1 of 2]" in result
     lines[40] = "forty\n"
     assert (workshop.root / "notes").read_text() == "".join(["new\n", *lines])
+
+
+async def test_the_first_commands_have_layers_also_at_the_same_time(shop: Open) -> None:
+    workshop = shop(ASK)
+    names = [f"old{number}" for number in range(4)]
+    for name in names:
+        (workshop.root / name).write_text("1\n")
+
+    await asyncio.gather(*(run(workshop, f"sh -c 'rm {name}'") for name in names))
+
+    assert all((workshop.root / name).exists() for name in names)
+    assert all(request.is_effect for request in workshop.approver.requests)
+    assert workshop.request_count == len(names)
