@@ -5,6 +5,8 @@ import os
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+import pytest
+
 from shepherd.config.load import load_config
 from shepherd.conversation.build import open_conversation
 from shepherd.conversation.commands.table import named_command, output_of
@@ -12,8 +14,11 @@ from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.session_start import SessionStart
 from shepherd.events import CallbackEvent, Event, EventCallback, Topic, ignore_events
 from shepherd.messages import Role
+from shepherd.tools.permissions.approval import Approval, Choice
 from shepherd.turn import run_turn
+from tests.approvers import ScriptedApprover
 from tests.flat_events import flat
+from tests.tools.sandbox.boxes import BOXES, need
 from tests.tools.workshop import until
 
 SCRIPT = """
@@ -25,7 +30,7 @@ text: I see.
 """
 
 
-def scripted(base: Path, text: str) -> AbstractAsyncContextManager[Conversation]:
+def scripted(base: Path, text: str, mode: str = "all") -> AbstractAsyncContextManager[Conversation]:
     """A conversation with a scripted model, which may do all."""
     script, work = base / "script", base / "work"
     script.write_text(text)
@@ -33,7 +38,7 @@ def scripted(base: Path, text: str) -> AbstractAsyncContextManager[Conversation]
     env = {"HOME": str(base)}
     overrides = {
         "model.name": f"script:{script}",
-        "permissions.approve": "all",
+        "permissions.approve": mode,
         "terminal.save_sessions": False,
     }
     return open_conversation(load_config(work, env, overrides), env, work, SessionStart())
@@ -103,3 +108,34 @@ async def test_an_end_is_shown_once(tmp_path: Path) -> None:
         await ended.wait()
         assert [text.partition(" after")[0] for text in shown] == ["command 1 (sleep 3600): killed"]
         assert notices == []
+
+
+CHANGING = """
+call: execute_command {"command": "sleep 0.6; echo 1 > made", "background": true}
+---
+text: started
+---
+text: I see.
+"""
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+async def test_changes_wait_for_the_next_prompt(tmp_path: Path, *, is_answered: bool) -> None:
+    need(next(box for box in BOXES if box.takes_layers))
+    nobody = Approval(Choice.DENY, unanswered=True)
+    approver = ScriptedApprover([nobody, Approval(Choice.ONCE) if is_answered else nobody])
+    notices: list[str] = []
+    async with scripted(tmp_path, CHANGING, "ask") as conversation:
+        conversation.notices.listen(notices.append)
+        backend, tools = await conversation.backend(), conversation.tool_runner(approver)
+        session, limits = conversation.session, conversation.limits
+        await run_turn(session, "start", backend, tools, ignore_events, limits)
+        await until(lambda: any("its changes wait for an answer" in text for text in notices))
+        await run_turn(session, "go on", backend, tools, ignore_events, limits)
+        prompts = [m.content for m in session.messages if m.role is Role.USER]
+        assert ("its changes were kept.]" in prompts[-1]) == is_answered
+        made, patches = conversation.cwd / "made", conversation.paths.patches
+    assert made.exists() == is_answered
+    assert len(approver.requests) == 2
+    assert any("is kept as a patch" in text for text in notices) != is_answered
+    assert patches.exists() != is_answered

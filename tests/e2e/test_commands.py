@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.e2e.conftest import Start
 from tests.e2e.terminal import CTRL_C, CTRL_D
 from tests.patience import PATIENCE
+from tests.tools.sandbox.boxes import BOXES, need
 
 READY = r"approve: ask"
 NAMES = [
@@ -253,3 +254,30 @@ def test_the_first_continue_in_a_directory_begins_a_session(start: Start) -> Non
     terminal.wait_for("Saved to")
     terminal.say("/quit")
     assert terminal.wait_exit() == 0
+
+
+def test_an_idle_terminal_asks_about_what_a_job_has_changed(
+    start: Start, work: Path, tmp_path: Path
+) -> None:
+    need(next(box for box in BOXES if box.takes_layers))
+    (work / "go").touch()
+    line = "echo 1 > so-far; until [ -s go ]; do sleep 0.1; done; echo 2 > made"
+    call = json.dumps({"command": line, "background": True})
+    script = f"call: execute_command {call}\n---\ntext: Started.\n---\ntext: I see.\n"
+    terminal = start(script, columns=140, rows=50)
+    terminal.wait_for(READY)
+    terminal.say("start")
+    terminal.wait_for("Started.")
+    until(lambda: any(tmp_path.rglob("upper/so-far")))
+    terminal.say("/jobs keep 1")
+    terminal.choose("y")
+    terminal.wait_for("its changes were kept")
+    assert (work / "so-far").read_text() == "1\n"
+
+    (work / "go").write_text("go")
+    terminal.choose("y")
+    terminal.wait_for(r"ended with exit code 0 after \d+ s; its\s+changes\s+were\s+kept")
+    assert not re.search(r"running .* Esc stops", terminal.visible())
+    assert (work / "made").read_text() == "2\n"
+    terminal.say("and")
+    terminal.wait_for("I see.")
