@@ -35,6 +35,10 @@ _SHORT_OPTIONS = re.compile(r"-(?:[abcdehilnpqrstuvwz]+|[nULSGM].*|\d+)")
 """None of them writes a file or runs a program, whatever the reading subcommand."""
 
 
+_OUTSIDE = re.compile(r"[/~]|(?:.*/)?\.\.(?:/|\Z)")
+"""Paths outside of the repository; `git diff` compares them as plain files."""
+
+
 def only_reads(words: Sequence[str]) -> bool:
     """Whether a git command is of a form that is known to change nothing."""
     start = _start_of_subcommand(words)
@@ -48,7 +52,8 @@ def only_reads(words: Sequence[str]) -> bool:
         for word in line
         if word.startswith("-")
     )
-    return bool(line) and line[0] in _READING and all(known)
+    is_known = bool(line) and line[0] in _READING and all(known)
+    return is_known and not (line[0] == "diff" and any(map(_OUTSIDE.match, line)))
 
 
 def git_places(words: Sequence[str], place: Path) -> list[Path]:

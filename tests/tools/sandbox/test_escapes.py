@@ -14,6 +14,7 @@ from shepherd.tools.layer.effect import read_effect
 from shepherd.tools.layer.layer import Layer
 from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.profile import Profile
+from shepherd.tools.shielding import is_below
 from tests.tools.sandbox.attempts import PRELUDE, attempts
 from tests.tools.sandbox.boxes import BOXES, run_in
 from tests.tools.sandbox.world import World
@@ -63,7 +64,7 @@ def test_nothing_gets_out_of_a_layer_or_with_its_commit(
     assert view(world.root) == before
     assert not world.damage(out), out
     protected = [str(path.relative_to(world.root)) for path in world.profile.protected]
-    commit(layer, [c for c in read_effect(layer).changes if c.path not in protected])
+    commit(layer, [c for c in read_effect(layer).changes if not is_below(c.path, protected)])
     layer.drop()
     assert not world.damage(out), out
 

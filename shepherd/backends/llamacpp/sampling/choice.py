@@ -9,8 +9,6 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from shepherd.backends.llamacpp.cache.prefixes import common_prefix
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.sampling.candidates import log_total
@@ -52,7 +50,7 @@ class Choice:
 
     def begin(self, row: "Row") -> None:
         """Take the logits before the options."""
-        total = log_total(row, np.empty_like(row))
+        total = log_total(row, row.copy())
         self._firsts = [float(row[option[0]]) - total for option in self.options]
         for number, option in enumerate(self.options):
             if len(option) == 1:
@@ -72,11 +70,13 @@ class Choice:
         """Take the logits behind all but the last token of an option."""
         score = self._firsts[number]
         for token, row in zip(self.options[number][1:], rows, strict=True):
-            score += float(row[token]) - log_total(row, np.empty_like(row))
+            score += float(row[token]) - log_total(row, row.copy())
         self._scores[number] = score
 
     def weights(self, size: int) -> tuple["Row", list[int]]:
         """The options' log probabilities as logits of a vocabulary, and the token of each."""
+        import numpy as np
+
         row = np.full(size, -np.inf, np.float32)
         for number, score in self._scores.items():
             row[self._tokens[number]] = score
@@ -88,9 +88,9 @@ class Choice:
 
     def _log_sum(self, scores: list[float]) -> float:
         """The logarithm of the options' shares at the temperature."""
-        shares = np.array(scores) / self._temperature
-        best = float(shares.max())
-        return best + math.log(float(np.exp(shares - best).sum()))
+        shares = [score / self._temperature for score in scores]
+        best = max(shares)
+        return best + math.log(sum(math.exp(share - best) for share in shares))
 
 
 def distinct_tokens(options: Sequence[list[int]]) -> list[int]:

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from shepherd.backends.inprocess.constraint import CompiledConstraint
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.context import NativeContext
@@ -127,6 +125,8 @@ class SamplerChain:
 
     def choose(self, choice: Choice) -> list[int]:
         """Choose one of the weighed texts, and accept its tokens; [] if all are banned."""
+        import numpy as np
+
         if self._candidates is None:
             self._candidates = Candidates(self._vocab.size)
         row, tokens = choice.weights(self._vocab.size)
