@@ -36,7 +36,6 @@ _TIGHTEN = {
     "model.name": "names only",
     "model.tools": "off only",
     "permissions.rules": "ask and deny only",
-    "terminal.save_sessions": "off only",
     "tools.allow_private_hosts": "off only",
     "tools.ask_providers": "off only",
     "tools.disabled": "adds to yours",
