@@ -44,7 +44,7 @@ class ExecuteArguments(Arguments):
     )
     live: Annotated[
         bool,
-        Field(description="A server that shares files as it runs, not at its end; asks the user."),
+        Field(description="Share files as it runs."),
     ] = False
 
     @property
