@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from shepherd.config.section import SandboxMode
 from shepherd.server.access.key import ApiKey, KeyScope
 from shepherd.server.access.keys import KeyStore
+from shepherd.tools.sandbox.sandbox import Finding, Sandbox
 from tests.browser import CHROMIUM, Browser, BrowserStartError, Tab, open_browser
 from tests.server.conversation.harness import serving
+from tests.tools.sandbox.boxes import BOXES, need
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="Chromium is not installed")
 
@@ -191,3 +194,58 @@ async def test_a_conversation_in_two_tabs(tmp_path: Path) -> None:
         await tab.click("#clear")
         await log_has(other, "The conversation was cleared.")
         assert [p for p in browser.problems if "401" not in p and "net::" not in p] == []
+
+
+async def test_check_boxes_keep_some_files_and_hunks(tmp_path: Path) -> None:
+    box = next(box for box in BOXES if box.takes_layers)
+    need(box)
+    work = tmp_path / "work"
+    work.mkdir()
+    lines = [f"line {number}\n" for number in range(1, 31)]
+    (work / "long.txt").write_text("".join(lines))
+    command = "sed -i 's/line 2$/first/; s/line 29/last/' long.txt; echo new > made.txt; touch keep"
+    script = f"call: execute_command {json.dumps({'command': command})}\n---\ntext: done"
+    sandbox = Sandbox(
+        SandboxMode.REQUIRED, layers=(tmp_path / "layers",), find=lambda: Finding(box, ())
+    )
+    profile = tmp_path / "profile"
+    async with serving(script, work, sandbox=sandbox) as served, opened(profile) as browser:
+        tab = await browser.open(served.url)
+        await tab.until("!document.getElementById('room').hidden")
+        await ask(tab, "go")
+        await tab.until("document.querySelector('.question .parts') !== null")
+        boxes = "[...document.querySelectorAll('.question .parts input')]"
+        state = (
+            f"{boxes}.map(b => [b.closest('label').textContent.trim(), b.checked, b.indeterminate])"
+        )
+        assert await tab.value(state) == [
+            ["made keep (0 bytes)", True, False],
+            ["changed long.txt (227 bytes)", True, False],
+            ["hunk 1 of 2", True, False],
+            ["hunk 2 of 2", True, False],
+            ["made made.txt (4 bytes)", True, False],
+        ]
+        beside = f"{boxes}.every(b => b.getBoundingClientRect().width < 30)"
+        assert await tab.value(beside)  # its text stands beside it
+        await tab.until("!document.querySelector('.answers .once').disabled")
+        buttons = "[...document.querySelectorAll('.answers button')].map(b => b.disabled)"
+        assert await tab.value(buttons) == [False, False, False, False]
+
+        # without one hunk its file is kept in part, and only "Keep" and "Drop" are offered
+        for number in (2, 4):
+            await tab.value(f"{boxes}[{number}].click()")
+        assert [row[1:] for row in await tab.value(state)] == [
+            [True, False],
+            [True, True],
+            [False, False],
+            [True, False],
+            [False, False],
+        ]
+        assert await tab.value(buttons) == [False, True, True, False]
+        await tab.click(".answers .once")
+        await log_has(tab, "done")
+        assert [p for p in browser.problems if "net::" not in p] == []
+    assert sorted(path.name for path in work.iterdir()) == ["keep", "long.txt"]
+    text = (work / "long.txt").read_text()
+    assert "first" not in text
+    assert "last" in text
