@@ -39,6 +39,10 @@ class LlamaCppSection(Section):
     """Layers on the GPU; -1 = as many as fit. The environment variable `GGML_N_GPU_LAYERS`
     overrides it."""
 
+    cpu_moe: int = Field(default=-1, ge=-1, le=100_000)
+    """Layers, from the first, whose experts stay in the memory of the CPU; -1 = as many as are
+    needed so that the rest and the cache fit the GPU, 0 = none."""
+
     pipeline_parallel: int = Field(
         default=1, ge=1, le=64, validation_alias=AliasChoices("pipeline_parallel", "pp")
     )

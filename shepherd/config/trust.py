@@ -22,6 +22,7 @@ UNRESTRICTED = frozenset(
         "model.max_hints",
         "llamacpp.context_size",
         "llamacpp.gpu_layers",
+        "llamacpp.cpu_moe",
         "llamacpp.flash_attention",
         "llamacpp.cache_type_k",
         "llamacpp.cache_type_v",

@@ -212,3 +212,69 @@ def test_the_devices_of_this_machine() -> None:
     assert available_memory() > 0
     assert all(device.kind in (DeviceKind.GPU, DeviceKind.INTEGRATED) for device in gpus())
     assert bool(bindings().llama_supports_gpu_offload()) or not gpus()
+
+
+MIXED = replace(
+    WHOLE,
+    sizes=replace(
+        EIGHT, layers=(600_000_000,) * 32, experts=(500_000_000,) * 32, expert_tensor=170_000_000
+    ),
+)
+"""A model whose layers are mostly experts."""
+
+
+@pytest.mark.parametrize(
+    ("gib", "hosted", "context"),
+    [(80, 0, 131_072), (32, 7, 131_072), (20, 32, 131_072), (12, 32, 65_536)],
+)
+def test_experts_leave_the_gpu_before_the_cache_does(gib: int, hosted: int, context: int) -> None:
+    limit = Memory(RAM, gib * GIB)
+    result = fit(MIXED, limit)
+    assert (result.layers, result.hosted, result.context) == (33, hosted, context)
+    assert result.memory.fits(limit)
+    applied = result.applied(MIXED.settings)
+    assert applied.cpu_moe == (hosted or -1)
+    assert bool(result.notice and "experts" in result.notice) == bool(hosted)
+
+
+@given(
+    gib=st.floats(0, 40),
+    count=st.integers(1, 3),
+    setting=st.integers(-1, 40),
+    layers=st.booleans(),
+    context=st.booleans(),
+)
+def test_as_few_experts_as_possible_are_hosted(
+    gib: float,
+    count: int,
+    setting: int,
+    layers: bool,  # noqa: FBT001 - an example
+    context: bool,  # noqa: FBT001 - an example
+) -> None:
+    limit = Memory(RAM, int(gib * GIB))
+    own = MIXED.settings.model_copy(update={"cpu_moe": setting})
+    hosted = min(32, max(0, setting))
+    fixed = {"layers_fixed": layers, "context_fixed": context}
+    demand = replace(MIXED, settings=own, gpus=count, hosted=hosted, **fixed)
+    result = fit(demand, limit)
+    if setting >= 0:
+        assert result.hosted == hosted
+    if count > 1:
+        assert result.hosted in (hosted, 32)
+    if result.hosted > hosted and count == 1:  # one less would not fit
+        assert result.layers
+        assert not replace(result, hosted=result.hosted - 1).memory.fits(limit)
+    if result.is_reduced and result.layers and not layers and not context:
+        assert result.memory.fits(limit)
+    assert result.memory.ram + result.memory.vram >= demand.sizes.weights
+    whole = replace(result, hosted=0).memory
+    moved = result.memory.ram - whole.ram
+    on_gpus = max(0, result.hosted - (33 - result.layers)) if result.layers else 0
+    assert moved == on_gpus * 500_000_000
+    assert whole.vram - result.memory.vram == moved - (170_000_000 * count if moved else 0)
+
+
+def test_a_lack_of_memory_is_met_with_experts_first() -> None:
+    shortage = Shortage(Memory(RAM, 24 * GIB))
+    _, result = load_fitted(fit(MIXED, Memory(RAM, 80 * GIB)), shortage.load)
+    assert (result.layers, result.hosted) == (33, 32)

@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +26,9 @@ from shepherd.backends.llamacpp.native.sizes import model_sizes
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import ConfigError, InvalidRequestError
 from shepherd.sampling import Sampling
-from tests.backends.llamacpp.support import PUP, settings
+from tests.backends.llamacpp import tiny
+from tests.backends.llamacpp.support import PUP, ask, conversation, loaded, settings
+from tests.backends.llamacpp.test_sizes import logged
 
 BIG = 1 << 40
 TRAITS = ModelTraits(BIG, heads=32, window=0, trained_context=4096)
@@ -110,6 +113,31 @@ def test_the_headers_estimate_uses_the_same_attention() -> None:
         assert header.weights == pytest.approx(model.traits.weights, rel=0.01)
     finally:
         model.close()
+
+
+async def test_experts_in_the_memory_of_the_cpu_give_the_same_answer(moe: Path) -> None:
+    """llama.cpp tells which tensors it was told to put there."""
+    texts: list[str] = []
+    for layers in (0, 1, 100_000):
+        with logged() as lines:
+            async with loaded(moe, cpu_moe=layers) as backend:
+                texts.append(await ask(backend, conversation(), "Count to ten.", max_tokens=20))
+        moved = {line.split()[1] for line in lines if "buffer type overridden" in line}
+        assert moved == {
+            f"blk.{layer}.ffn_{name}_exps.weight"
+            for layer in range(min(layers, tiny.LAYERS))
+            for name in ("gate", "up", "down")
+        }
+    assert texts[0]
+    assert texts[0] == texts[1] == texts[2]
+
+
+def test_the_size_of_experts_comes_from_the_header(moe: Path, llama: Path) -> None:
+    sizes = model_sizes(check_model_file(moe), settings())
+    tensor = 4 * 4 * tiny.FEED_FORWARD * tiny.WIDTH  # four experts in full width
+    assert sizes.expert_tensor == tensor
+    assert sizes.experts == (3 * tensor,) * tiny.LAYERS
+    assert not any(model_sizes(check_model_file(llama), settings()).experts)
 
 
 async def test_bad_default_sampling_is_refused_before_loading() -> None:

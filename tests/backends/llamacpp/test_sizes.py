@@ -37,6 +37,7 @@ def reserved(path: Path, own: LlamaCppSection, *, computes: bool) -> Generator[d
     """The bytes of llama.cpp's buffers, by their kind; without weights unless it `computes`."""
     lib: Any = bindings()
     params = model_params(own, {})
+    params.use_extra_bufts = False  # weights in the order of AMX are larger than the file's
     if not computes:
         params.no_alloc, params.load_mode = True, NO_MAPPING
     with logged() as lines:

@@ -41,7 +41,8 @@ of an earlier start usable."""
 class Demand(Struct, frozen=True):
     """A model and how it should be loaded, without a limit of memory.
 
-    `layers` are those on GPUs, and `context` is in tokens. Those that are `fixed` are the user's.
+    `layers` are those on GPUs, `hosted` the first layers whose experts are not, and `context` is in
+    tokens. Those that are `fixed` are the user's.
     """
 
     sizes: ModelSizes
@@ -54,6 +55,7 @@ class Demand(Struct, frozen=True):
     gpus: int = 0
     place: str = "the GPU"
     streams: int = 1
+    hosted: int = 0
 
     @property
     def all_layers(self) -> int:
@@ -61,12 +63,18 @@ class Demand(Struct, frozen=True):
         return len(self.sizes.layers) + 1
 
     @property
+    def most_hosted(self) -> int:
+        """The layers whose experts may stay in the memory of the CPU."""
+        is_open = self.gpus and self.settings.cpu_moe < 0 and any(self.sizes.experts)
+        return len(self.sizes.layers) if is_open else self.hosted
+
+    @property
     def rollback(self) -> int:
         """How many tokens the states of sequences can forget; 0 if nothing is drafted."""
         return 0 if self.settings.speculation == "off" else self.sizes.rollback(self.sequences)
 
-    def memory(self, layers: int, context: int) -> Memory:
-        """The memory with so many layers on GPUs; a GPU gets the last ones first."""
+    def memory(self, layers: int, context: int, hosted: int) -> Memory:
+        """The memory with so many layers on GPUs, some `hosted`; a GPU gets the last ones first."""
         sizes = self.sizes
         # The output behind the layers is the first thing that goes onto a GPU.
         first = self.all_layers - layers if layers else len(sizes.layers)
@@ -80,29 +88,35 @@ class Demand(Struct, frozen=True):
         flash, ubatch = params.attention(settings, sizes.traits)
         compute = sizes.compute(context, ubatch, flash=flash != params.FLASH_OFF)
         output = sizes.output if layers else 0
-        vram = sum(each[first:]) + output + compute * self.gpus if layers else 0
-        ram = sum(each[:first]) + sizes.embedding + compute
+        experts = sum(sizes.experts[first:hosted])
+        # To read prompts, a GPU gets a copy of one tensor after the other.
+        buffer = compute + (sizes.expert_tensor if experts else 0)
+        vram = sum(each[first:]) - experts + output + buffer * self.gpus if layers else 0
+        ram = sum(each[:first]) + experts + sizes.embedding + compute
         if not layers and not sizes.tied:  # a tied output is the embedding, which counts already
             ram += sizes.output
         return Memory(ram, vram)
 
 
 class Fit(Struct, frozen=True):
-    """How a model is loaded: its layers on GPUs, its context, and the memory that both take."""
+    """How a model is loaded, as in its `demand`, and the memory that this takes."""
 
     demand: Demand
     layers: int
     context: int
+    hosted: int = 0
 
     @property
     def memory(self) -> Memory:
         """The estimated memory."""
-        return self.demand.memory(self.layers, self.context)
+        return self.demand.memory(self.layers, self.context, self.hosted)
 
     @property
     def is_reduced(self) -> bool:
         """Whether it is less than the settings ask for."""
-        return (self.layers, self.context) != (self.demand.layers, self.demand.context)
+        demand = self.demand
+        wanted = (demand.layers, demand.context, demand.hosted)
+        return (self.layers, self.context, self.hosted) != wanted
 
     @property
     def text(self) -> str:
@@ -110,7 +124,9 @@ class Fit(Struct, frozen=True):
         context = f"a context of {self.context:,} tokens"
         if not self.demand.gpus:
             return context
-        return f"{self.layers} of {self.demand.all_layers} layers on {self.demand.place}, {context}"
+        experts = f" (without the experts of the first {self.hosted})" if self.hosted else ""
+        layers = f"{self.layers} of {self.demand.all_layers} layers on {self.demand.place}"
+        return f"{layers}{experts}, {context}"
 
     @property
     def notice(self) -> str | None:
@@ -118,13 +134,15 @@ class Fit(Struct, frozen=True):
         demand, parts = self.demand, list[str]()
         if self.layers < demand.layers:
             parts.append(f"{self.layers} of {demand.all_layers} layers are on {demand.place}")
+        if self.hosted > demand.hosted:
+            parts.append(f"the experts of {self.hosted} layers are in the memory of the CPU")
         if self.context < demand.context:
             parts.append(f"the context has {self.context:,} of {demand.context:,} tokens")
         if not parts:
             return None
         return (
             f"The model does not fit into the free memory completely: {', and '.join(parts)}. "
-            "llamacpp.gpu_layers and llamacpp.context_size set other numbers."
+            "llamacpp.gpu_layers, llamacpp.cpu_moe and llamacpp.context_size set other numbers."
         )
 
     def applied(self, settings: LlamaCppSection) -> LlamaCppSection:
@@ -133,10 +151,13 @@ class Fit(Struct, frozen=True):
             return settings
         layers = self.layers if self.layers < self.demand.layers else settings.gpu_layers
         context = self.context if self.context < self.demand.context else settings.context_size
-        return settings.model_copy(update={"gpu_layers": layers, "context_size": context})
+        changed = {"gpu_layers": layers, "context_size": context, "cpu_moe": self.hosted}
+        return settings.model_copy(update=changed)
 
     def smaller(self) -> "Fit | None":
-        """The next attempt after a lack of memory: less context, then fewer layers on GPUs."""
+        """The next attempt after a lack of memory: GPUs lose experts, then context, then layers."""
+        if self.layers and self.hosted < self.demand.most_hosted:
+            return structs.replace(self, hosted=self.demand.most_hosted)
         if not self.demand.context_fixed and self.context > MIN_CONTEXT:
             return structs.replace(self, context=max(MIN_CONTEXT, step_below(self.context // 2)))
         if not self.demand.layers_fixed and self.layers > 0:
@@ -166,24 +187,35 @@ def demand_of(
         settings=settings,
         gpus=devices,
         streams=sequences if settings.deterministic else 1,
+        hosted=min(len(sizes.layers), max(0, settings.cpu_moe)),
     )
 
 
 def fit(demand: Demand, limit: Memory) -> Fit:
-    """The most that fits into `limit`: less context first, then fewer layers on GPUs.
+    """The most that fits into `limit`: experts leave GPUs first, then context, then layers.
 
     If nothing fits, it is the least that may be tried.
     """
-    layers, context = demand.layers, demand.context
-    if _fits(demand, layers, context, limit):
-        return Fit(demand, layers, context)
+    layers, context, most = demand.layers, demand.context, demand.most_hosted
+    if whole := _with_fewest_hosted(demand, layers, context, limit):
+        return whole
     least_context = context if demand.context_fixed else min(context, MIN_CONTEXT)
     if not demand.layers_fixed:  # as many as leave room for the least context
-        fitting = (n for n in range(layers, 0, -1) if _fits(demand, n, least_context, limit))
-        layers = next(fitting, 0)
+        fits = (Fit(demand, n, least_context, most) for n in range(layers, 0, -1))
+        layers = next((fit.layers for fit in fits if _fits(fit, limit)), 0)
     if not demand.context_fixed:
         context = _largest_context(demand, layers, limit)
-    return Fit(demand, layers, context)
+    least = Fit(demand, layers, context, most if layers else demand.hosted)
+    return _with_fewest_hosted(demand, layers, context, limit) or least
+
+
+def _with_fewest_hosted(demand: Demand, layers: int, context: int, limit: Memory) -> Fit | None:
+    """The fit with the most experts on GPUs; None if it never fits."""
+    most = demand.most_hosted
+    # llama.cpp divides layers among several GPUs by their number: only all or none stay equal.
+    step = 1 if demand.gpus < 2 else max(1, most - demand.hosted)
+    fits = (Fit(demand, layers, context, n) for n in range(demand.hosted, most + 1, step))
+    return next((fit for fit in fits if _fits(fit, limit)), None)
 
 
 def step_below(context: int) -> int:
@@ -236,7 +268,7 @@ def fit_model(
     if any(device.remote for device in devices):
         demand = structs.replace(demand, place="the RPC workers")
     if has_gpu() and not devices:  # nothing is known about the memory of GPUs
-        return Fit(demand, demand.layers, demand.context)
+        return Fit(demand, demand.layers, demand.context, demand.hosted)
     if limit is None:
         free = free_memory(devices)
         limit = free - (Memory(vram=beside) if devices else Memory(ram=beside))
@@ -260,16 +292,16 @@ def load_fitted(first: Fit, load: Callable[[Fit], T]) -> tuple[T, Fit]:
 
 def _largest_context(demand: Demand, layers: int, limit: Memory) -> int:
     """The largest context that fits with so many layers on GPUs, but at least MIN_CONTEXT."""
-    context = demand.context
-    while context > MIN_CONTEXT and not _fits(demand, layers, context, limit):
+    context, hosted = demand.context, demand.most_hosted
+    while context > MIN_CONTEXT and not _fits(Fit(demand, layers, context, hosted), limit):
         context = max(MIN_CONTEXT, step_below(context - 1))
     return context
 
 
-def _fits(demand: Demand, layers: int, context: int, limit: Memory) -> bool:
+def _fits(fit: Fit, limit: Memory) -> bool:
     """Whether it fits; weights that are larger than the CPU's memory stay on the disk."""
-    memory = demand.memory(layers, context)
-    weights = demand.memory(layers, 0).ram  # without a context
+    memory = fit.memory
+    weights = fit.demand.memory(fit.layers, 0, fit.hosted).ram  # without a context
     if weights > limit.ram:
         memory = structs.replace(memory, ram=memory.ram - weights)
     return memory.fits(limit)

@@ -26,7 +26,7 @@ _MAX_COUNT = 1 << 24
 _MAX_VALUES = 1 << 16
 _MAX_TENSORS = 1 << 20
 _MAX_DIMENSIONS = 4
-_MAX_LAYERS = 1024
+MAX_LAYERS = 1024
 _MAX_NUMBER = 1 << 40
 """The largest whole number that means something: a length, a width or a count."""
 _MAX_TEXT = 1 << 26
@@ -195,7 +195,7 @@ class _Reader:
                 self._at += 8 + struct.unpack_from(self._order + "Q", self._data, self._at)[0]
         elif kind == _ARRAY:
             raise ValueError("an array of arrays")  # llama.cpp reads none either
-        elif count <= _MAX_LAYERS and _SCALARS[kind] not in "fd":
+        elif count <= MAX_LAYERS and _SCALARS[kind] not in "fd":
             return [int(self._scalar(_SCALARS[kind])) for _ in range(count)]
         else:
             self._at += count * struct.calcsize(self._order + _SCALARS[kind])
@@ -224,7 +224,7 @@ def _check_numbers(values: Mapping[str, Any]) -> None:
     """Raise ValueError if a model's own numbers are far beyond those of any model."""
     architecture = f"{_text(values, 'general.architecture')}."
     for key, value in values.items():
-        limit = _MAX_LAYERS if key.endswith(".block_count") else _MAX_NUMBER
+        limit = MAX_LAYERS if key.endswith(".block_count") else _MAX_NUMBER
         numbers = cast(list[Any], value if isinstance(value, list) else [value])
         if key.startswith(architecture) and any(isinstance(n, int) and n > limit for n in numbers):
             raise ValueError(f"{key} is {value}")

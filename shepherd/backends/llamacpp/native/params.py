@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from shepherd.backends.llamacpp.native.bindings import bindings
+from shepherd.backends.llamacpp.native.bindings import bindings, ggml_library
 from shepherd.backends.llamacpp.native.devices import device_limits, has_gpu
+from shepherd.backends.llamacpp.native.gguf import MAX_LAYERS
 from shepherd.backends.llamacpp.rpc.workers import Workers
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import ConfigError
@@ -42,6 +43,9 @@ ROWS = (2, 4, 8)
 """Tokens to which parts of batches are padded; the first number that passes the check is used."""
 
 _TILED_VARIABLE = "GGML_CPU_TILED_MM"
+
+EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
+"""The names of experts' weights (`LLM_FFN_EXPS_REGEX` of llama.cpp's `common.h`)."""
 
 _PADDING = 256
 """llama.cpp's unit for the size of a context."""
@@ -79,6 +83,8 @@ def model_params(
     params.n_gpu_layers = gpu_layers(settings, env)
     if settings.deterministic:
         set_deterministic_model(params)
+    if settings.cpu_moe > 0:
+        _keep_experts(params, settings.cpu_moe)
     params.split_mode = _SPLIT_ROW if settings.tensor_parallel > 1 else _SPLIT_LAYER
     gpus = gpu_count(settings)
     max_devices: int = lib.llama_max_devices()
@@ -88,6 +94,22 @@ def model_params(
         shares = [1.0] * gpus + [0.0] * (max_devices - gpus)
         params.tensor_split = (ctypes.c_float * max_devices)(*shares)
     return params
+
+
+class _Override(ctypes.Structure):
+    """llama.cpp's `llama_model_tensor_buft_override`, which the bindings lack."""
+
+    _fields_ = (("pattern", ctypes.c_char_p), ("buffer_type", ctypes.c_void_p))
+
+
+def _keep_experts(params: Any, layers: int) -> None:
+    """Leave the experts of the first layers in the memory of the CPU."""
+    cpu = ggml_library({"cpu_buffer_type": (ctypes.c_void_p,)}).ggml_backend_cpu_buffer_type()
+    numbers = "|".join(map(str, range(min(layers, MAX_LAYERS))))
+    pattern = rf"^blk\.({numbers}){EXPERTS}".encode()
+    overrides = (_Override * 2)((pattern, cpu))  # an empty one ends the list
+    params.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p)
+    params.kept_overrides = overrides  # the pointer alone would not keep them alive
 
 
 def set_deterministic_model(params: Any) -> None:

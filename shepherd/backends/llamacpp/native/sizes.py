@@ -12,6 +12,7 @@ from shepherd.config.llamacpp import LlamaCppSection
 _FLOAT = 4
 """Bytes of a number in full width."""
 _LAYER = re.compile(r"blk\.(?P<number>\d+)\.")
+_EXPERTS = re.compile(params.EXPERTS)
 _NUMBER_BYTES = {
     "f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32,
     "q4_1": 20 / 32, "q4_0": 18 / 32, "iq4_nl": 18 / 32,
@@ -43,8 +44,9 @@ class ModelSizes(Struct, frozen=True):
     `layers` are weights, `cells` the cache for a token of context, and `states` the memory for a
     sequence of a recurrent model. `embedding` always stays in the memory of the CPU. `output` are
     the weights behind the layers. If they are `tied`, the embedding is used again, and a GPU gets a
-    copy of it. A state that `forgets` keeps those behind earlier tokens, too. The other fields are
-    widths in numbers.
+    copy of it. A state that `forgets` keeps those behind earlier tokens, too. `experts` are the
+    part of each layer's weights that may stay in the memory of the CPU, and `expert_tensor` is the
+    largest tensor of them. The other fields are widths in numbers.
     """
 
     layers: tuple[int, ...]
@@ -60,6 +62,8 @@ class ModelSizes(Struct, frozen=True):
     window: int
     inner: int
     forgets: bool = False
+    experts: tuple[int, ...] = ()
+    expert_tensor: int = 0
 
     @property
     def weights(self) -> int:
@@ -104,12 +108,15 @@ def model_sizes(header: gguf.GgufHeader, settings: LlamaCppSection) -> ModelSize
     """The sizes of a model with the cache's formats of the settings."""
     values = _Values(header.values)
     count = values.number("block_count")
-    layers = [0] * count
-    outside_layers = 0
+    layers, experts = [0] * count, [0] * count
+    outside_layers, expert_tensor = 0, 0
     for name, size in header.weights.items():
         layer = _LAYER.match(name)
         if layer is not None and int(layer["number"]) < count:
             layers[int(layer["number"])] += size
+            if _EXPERTS.search(name):
+                experts[int(layer["number"])] += size
+                expert_tensor = max(expert_tensor, size)
         else:
             outside_layers += size
     embedding = header.weights.get("token_embd.weight", 0)
@@ -138,6 +145,8 @@ def model_sizes(header: gguf.GgufHeader, settings: LlamaCppSection) -> ModelSize
         window=values.number("attention.sliding_window"),
         inner=values.inner(),
         forgets=values.values.get("general.architecture") in _FORGETTING,
+        experts=tuple(experts),
+        expert_tensor=expert_tensor,
     )
 
 
