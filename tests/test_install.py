@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 RECORD = """#!/bin/sh
-env | grep -E '^(UV_|PIP_CERT|SSL_CERT|CMAKE_ARGS)' | sort > "$RECORDS/$(basename "$0")"
+env | grep -E '^(UV_|PIP_CERT|SSL_CERT|CMAKE_ARGS|C(XX)?FLAGS)' | sort > "$RECORDS/$(basename "$0")"
 echo "$*" >> "$RECORDS/$(basename "$0").calls"
 """
 MAKE_VENV = """#!/bin/sh
@@ -108,3 +108,16 @@ def test_rpc_is_compiled_in_on_request_and_kept(project: Path) -> None:
     set_up(project, "make", "chat")
     assert "-DGGML_RPC=ON" in seen_by(project, "uv")["CMAKE_ARGS"]
     assert len((project.parent / "shepherd.calls").read_text().splitlines()) == 4
+
+
+def test_a_processor_with_amx_gets_a_build_without_it(project: Path, tmp_path: Path) -> None:
+    flags = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+    for has_amx in (False, True):
+        cpuinfo = tmp_path / "cpuinfo"
+        cpuinfo.write_text(f"flags : sse2 avx2 {'amx_int8 amx_tile' * has_amx}\n")
+        shutil.rmtree(project / ".venv", ignore_errors=True)
+        set_up(project, "scripts/install", "requirements.lock", CPUINFO=str(cpuinfo))
+        seen = seen_by(project, "uv")
+        assert [seen.get(name, "").strip() for name in ("CFLAGS", "CXXFLAGS")] == (
+            [flags, flags] if has_amx else ["", ""]
+        )
