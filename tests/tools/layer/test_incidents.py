@@ -9,6 +9,7 @@ from shepherd.config.section import ApproveMode, SandboxMode
 from shepherd.tools.permissions.approval import Choice
 from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.sandbox import Finding, Sandbox
+from tests.examples import some
 from tests.tools.layer.incidents import INCIDENTS, fill, is_possible
 from tests.tools.sandbox.boxes import BOXES, need
 from tests.undo.project import Project, Tree, open_project, view
@@ -37,9 +38,12 @@ def test_there_are_enough() -> None:
     assert sum(map(is_possible, INCIDENTS.values())) >= 36
 
 
-async def test_nothing_is_lost(project: Project) -> None:
+async def test_nothing_is_lost(project: Project, request: pytest.FixtureRequest) -> None:
     problems: list[str] = []
-    for name, line in INCIDENTS.items():
+    incidents = [*INCIDENTS.items()]
+    if LAYERED[0].name not in request.node.name:  # what is done with a layer is the same in each
+        incidents = some(incidents, request.node.name, 12)
+    for name, line in incidents:
         if is_possible(line):
             problems += [f"{name}: {what}" async for what in play(project, line)]
     assert problems == []

@@ -8,6 +8,7 @@ from bench.questions.prefixes import PrefixRules
 from bench.questions.replay import Outcome, Session, replay, sessions
 from shepherd.tools.permissions.approval import Choice
 from shepherd.tools.sandbox.boxes.landlock import Landlock
+from tests.examples import some
 from tests.tools.sandbox.boxes import need
 
 SESSIONS = {f"{session.project}: {session.task}": session for session in sessions()}
@@ -32,7 +33,7 @@ async def test_a_session_asks_little_and_is_undone(name: str, tmp_path: Path) ->
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", SESSIONS)
+@pytest.mark.parametrize("name", some(tuple(SESSIONS), "undo", 6))
 async def test_undo_takes_back_every_session(name: str, tmp_path: Path) -> None:
     outcome = await replay_with(SESSIONS[name], tmp_path, Choice.ALWAYS)
     assert outcome.lost_bytes == 0

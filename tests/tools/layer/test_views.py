@@ -28,7 +28,7 @@ from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.search.glob import Glob
 from shepherd.tools.search.grep import Grep
 from shepherd.tools.tool import AnyTool, ToolContext
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.patience import PATIENCE
 from tests.tools.flipping import flipping
 from tests.tools.layer.running import NAMES, make_lines, run_layered
@@ -144,7 +144,7 @@ def project(base: Path, chance: random.Random) -> Path:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(examples(96, minimum=12)))
+@pytest.mark.parametrize("seed", range(few(96, 6)))
 async def test_a_layer_is_as_a_copy_to_tools_and_commands(
     seed: int, tmp_path: Path, views: Views, make_layer: Callable[[Path], Layer]
 ) -> None:
