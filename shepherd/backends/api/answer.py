@@ -21,7 +21,7 @@ from shepherd.backends.output.style import GENERIC, OutputStyle
 from shepherd.backends.output.text import ContentTokens
 from shepherd.session import Session
 
-FENCES_ONLY = OutputStyle("native", think=(), formats=frozenset(), separator="")
+FENCES_ONLY = OutputStyle("native", think=(), marked=False, separator="")
 """The text of an API with separate calls and thoughts: only code is detected."""
 
 

@@ -9,30 +9,18 @@ from msgspec.structs import replace
 
 from shepherd.backends.inprocess.lark import Rules, characters, json_value, literal, through
 from shepherd.backends.inprocess.schema import prepare
+from shepherd.backends.output import notation as n
 from shepherd.backends.output.catalog import properties, types_of
-from shepherd.backends.output.notation import (
-    FROM_0,
-    FROM_1,
-    HOLES,
-    ID,
-    ID_PATTERN,
-    KEY,
-    NAME,
-    NUMBER_PATTERN,
-    TYPE,
-    Fields,
-    Language,
-    Notation,
-)
+from shepherd.backends.output.notation import Fields, Language, Notation
 from shepherd.errors import InvalidRequestError
 from shepherd.json_text import as_list, as_object
 from shepherd.messages import JsonObject, ToolSpec
 
 _TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
 _PATTERNS = {
-    ID: ("ID", ID_PATTERN),
-    FROM_0: ("NUMBER", NUMBER_PATTERN),
-    FROM_1: ("NUMBER", NUMBER_PATTERN),
+    n.ID: ("ID", n.ID_PATTERN),
+    n.FROM_0: ("NUMBER", n.NUMBER_PATTERN),
+    n.FROM_1: ("NUMBER", n.NUMBER_PATTERN),
 }
 _RAW_LIMITS = frozenset(("pattern", "minLength", "maxLength", "format"))
 """Limits of a string that can't be kept where it is written without quotes."""
@@ -75,8 +63,8 @@ def _call(rules: Rules, notation: Notation, tool: ToolSpec) -> str:
     if notation.ordered:
         schema = {**schema, "properties": dict(sorted(properties(schema).items()))}
     name = json_text(tool.name)
-    head = " ".join(_pieces(rules, name + notation.middle.replace(NAME, name), whole=True))
-    close = " ".join(_pieces(rules, notation.close.replace(NAME, name)))
+    head = " ".join(_pieces(rules, name + notation.middle.replace(n.NAME, name), whole=True))
+    close = " ".join(_pieces(rules, notation.close.replace(n.NAME, name)))
     if notation.fields is None:
         arguments = rules.add("arguments", json_value(schema, notation.comma, notation.colon))
     else:
@@ -89,7 +77,7 @@ def _pieces(rules: Rules, text: str, *, whole: bool = False) -> list[str]:
     write = literal if whole else characters
     parts: list[str] = []
     pos = 0
-    for hole in HOLES.finditer(text):
+    for hole in n.HOLES.finditer(text):
         if hole[0] not in _PATTERNS:
             continue
         parts += [write(text[pos : hole.start()])] if hole.start() > pos else []
@@ -142,16 +130,16 @@ class _Arguments(Struct):
         """One argument: its key, and a value of one of its types."""
         fields = self.fields
         kinds = [kind for kind in _TYPES if kind in types_of(schema, self.root)] or ["string"]
-        close = fields.close.replace(KEY, key)
+        close = fields.close.replace(n.KEY, key)
         # The end of the call may share the beginning of a field.
         opening = f"{characters(fields.open)} " if fields.open else ""
         name = json_text(key)
-        if TYPE not in fields.middle:
+        if n.TYPE not in fields.middle:
             value = self._value(schema, kinds, close)
             return f"{opening}{literal(name + fields.middle)} {value}"
         words = dict(fields.types)
         choices = [
-            f"{literal(name + fields.middle.replace(TYPE, words.get(kind, words['integer'])))} "
+            f"{literal(name + fields.middle.replace(n.TYPE, words.get(kind, words['integer'])))} "
             f"{self._value(schema, [kind], close)}"
             for kind in kinds
         ]

@@ -12,7 +12,7 @@ from shepherd.backends.inprocess.lark import Rules, characters, json_value, lite
 from shepherd.backends.inprocess.matcher import ignored_keywords
 from shepherd.backends.inprocess.schema import prepare
 from shepherd.backends.output.notation import HOLES, Notation
-from shepherd.backends.output.style import CallFormat, OutputStyle, ThinkMarkers
+from shepherd.backends.output.style import OutputStyle, ThinkMarkers
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import ToolSpec
 from shepherd.session import OutputFormat, Session
@@ -72,7 +72,7 @@ class Constrainer:
     def __init__(self, style: OutputStyle, *, free_calls: bool = True) -> None:
         """`free_calls`: whether the schemas also apply to calls that the request did not force."""
         self._style = style
-        self._has_channels = CallFormat.HARMONY in style.formats
+        self._has_channels = style.channels
         self._notation = notation = style.notations[0] if style.notations else None
         is_marked = notation is not None and notation.marker and not HOLES.search(notation.lead)
         self.checks_calls = free_calls and bool(is_marked)

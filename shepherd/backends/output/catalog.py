@@ -22,21 +22,17 @@ _MAX_REFS = 8
 
 NAME_KEYS = ("name", "function", "tool_name", "tool")
 ARGUMENT_KEYS = ("arguments", "parameters", "args", "input")
+CALL_KEYS = frozenset(("name", "function", "type", "id", "arguments", "parameters"))
+"""The keys of an object that stands alone and is a call."""
+
 _OTHER_KEYS = ("id", "type", "call_id", "tool_call_id")
-_DECORATION = re.compile(r"(?:functions\.)?([^\s:]+?)(?::\d+)?")
+_DECORATION = re.compile(r"(?:functions\.)?([^\s:]+?)(?::\d+|\.call)?")
 
 _MAX_LENGTH = 20_000
 _NEAR = 12
 _MAX_NAMES = 40
 _JSON_NAME = re.compile(rf"[\"']?\b(?:{'|'.join(NAME_KEYS)})\b[\"']?\s*:\s*[\"']([\w.:-]+)[\"']")
 _JSON_ARGUMENTS = re.compile(rf"[\"']?\b(?:{'|'.join(ARGUMENT_KEYS)})\b[\"']?\s*:")
-_OTHER_NAME = re.compile(
-    r"(?:<[\w:｜-]*(?:function|invoke)(?:=|\s+name\s*=\s*)[\"']?(?P<xml>[^\"'<>\s]+)[\"']?\s*>"
-    r"|(?P<glm>[\w.-]+)\s*<arg_key>"
-    r"|call:(?P<gemma>[\w.-]+)\s*\{"
-    r"|\[?\s*(?P<python>[\w.-]+)\(\s*\w+\s*="
-    r")"
-)
 
 
 class ParsedCall(NamedTuple):
@@ -71,7 +67,8 @@ class ToolCatalog:
         base, colon, index = name.rpartition(":")  # Kimi numbers its calls, as in `now:0`
         if colon and base in self.parameters:
             return not index or index.isdigit()
-        return "functions.".startswith(written) or any(n.startswith(name) for n in self.names)
+        written_names = (*self.names, *(f"{n}.call" for n in self.names if name.startswith(n)))
+        return "functions.".startswith(written) or any(n.startswith(name) for n in written_names)
 
     def argument_names(self, tool: str) -> tuple[str, ...]:
         return tuple(properties(self.parameters[tool]))
@@ -120,6 +117,8 @@ class ToolCatalog:
         """The call that an object describes; None if it describes none."""
         data = _unwrapped(value)
         name_key = next((k for k in NAME_KEYS if isinstance(data.get(k), str)), None)
+        if explicit and not data.keys() <= CALL_KEYS:
+            return None
         if name_key is None:
             return None if explicit else self._named_by_key(data)
         tool = self.known(data[name_key])
@@ -127,7 +126,7 @@ class ToolCatalog:
             return None
         argument_key = next((k for k in ARGUMENT_KEYS if k in data), None)
         if argument_key is not None:
-            arguments = _as_object(data[argument_key])
+            arguments = as_object_of(data[argument_key])
             return None if arguments is None else ParsedCall(tool, arguments)
         # Some models write the arguments beside the name.
         beside = {k: v for k, v in data.items() if k != name_key and k not in _OTHER_KEYS}
@@ -163,7 +162,7 @@ def is_definition(data: messages.JsonObject) -> bool:
     return "description" in data and "parameters" in data
 
 
-def _as_object(value: Any) -> messages.JsonObject | None:
+def as_object_of(value: Any) -> messages.JsonObject | None:
     """Arguments as an object, also if they are an object in a string; nothing means none."""
     if isinstance(value, str):
         if not value.strip():
@@ -256,19 +255,10 @@ def _literal(text: str, types: frozenset[str]) -> Any:
 def problem_of(body: str, catalog: ToolCatalog) -> str:
     """The problem of a body that no reader understood; "" if it does not look like a call."""
     body = body[:_MAX_LENGTH].strip()
-    json_name = _JSON_NAME.search(body) if body.startswith(("{", "[")) else None
-    if json_name is not None:
-        return _json_problem(json_name[1], body, catalog) if _JSON_ARGUMENTS.search(body) else ""
-    match = _OTHER_NAME.match(body)
-    if match is None:
+    name = _JSON_NAME.search(body) if body.startswith(("{", "[")) else None
+    if name is None or not _JSON_ARGUMENTS.search(body):
         return ""
-    name = next(filter(None, match.groups()))  # each group is the name in one format
-    tool = catalog.known(name)
-    if tool is None:
-        return unknown_tool(name, catalog)
-    brace = body.find("{")  # where the arguments begin, if they are JSON
-    problem = problem_of_arguments(tool, body[brace:], catalog) if brace >= 0 else ""
-    return problem or f"The call of {tool} is not complete or not well formed."
+    return _json_problem(name[1], body, catalog)
 
 
 def problem_of_arguments(name: str, text: str, catalog: ToolCatalog) -> str:

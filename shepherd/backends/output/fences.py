@@ -4,13 +4,12 @@ import re
 from typing import NamedTuple
 
 from shepherd.backends.output import modes
-from shepherd.backends.output.json_calls import FENCED_LANGUAGES, FencedCallReader
+from shepherd.backends.output.engine import CallReader, Verdict
 from shepherd.backends.output.markers import Hit
-from shepherd.backends.output.reader import Verdict
-from shepherd.backends.output.style import CallFormat
 from shepherd.events import CallbackEvent
 
 FENCE_MARKERS = ("```", "~~~")
+_CALL_LANGUAGES = frozenset({"", "json", "tool_call", "tool_code", "tool"})
 _MAX_INFO = 200
 _FENCE = {c: re.compile(f"{c}*") for c in "`~"}
 
@@ -67,9 +66,9 @@ class FenceOpening(modes.Mode):
         opening = Opening(self._lead, self._line, info[0] if info else "")
         machine = self._machine
         block = CodeBlock(machine, fence, opening.language)
-        has_fenced_calls = machine.catalog and CallFormat.FENCED in machine.grammar.style.formats
-        if has_fenced_calls and opening.language in FENCED_LANGUAGES:
-            reader = FencedCallReader(machine.catalog, fence)
+        has_fenced_calls = machine.catalog and machine.grammar.style.marked
+        if has_fenced_calls and opening.language in _CALL_LANGUAGES:
+            reader = CallReader(machine.catalog, "", (), fence)
             machine.mode = FencedCandidate(machine, reader, opening, block)
         else:
             opening.show(machine)
@@ -134,7 +133,7 @@ class FencedCandidate(modes.Candidate):
     """A code block that is held while it can still be only a call."""
 
     def __init__(
-        self, machine: modes.Machine, reader: FencedCallReader, opening: Opening, block: CodeBlock
+        self, machine: modes.Machine, reader: CallReader, opening: Opening, block: CodeBlock
     ) -> None:
         super().__init__(machine, reader, opening.lead, opening.line)
         self._opening = opening

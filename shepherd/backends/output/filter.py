@@ -2,7 +2,7 @@
 
 import codecs
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import cast
 
@@ -10,21 +10,18 @@ from msgspec import Struct
 
 from shepherd.backends.output import reasoning
 from shepherd.backends.output.catalog import ToolCatalog
-from shepherd.backends.output.engine import NotationReader
+from shepherd.backends.output.engine import CallReader
 from shepherd.backends.output.fences import FENCE_MARKERS, FenceOpening
 from shepherd.backends.output.harmony import HARMONY_OPENERS, open_message
-from shepherd.backends.output.json_calls import BareJsonReader
-from shepherd.backends.output.known import NOTATIONS
+from shepherd.backends.output.known import CLOSINGS, ELEMENT, LINES, NOTATIONS, TAGS
 from shepherd.backends.output.modes import Candidate, Grammar, Lead, Machine, Mode, Opener
 from shepherd.backends.output.notation import Notation
-from shepherd.backends.output.reader import ElementReader, FirstOf, ReaderFactory
-from shepherd.backends.output.style import CallFormat, OutputStyle
-from shepherd.backends.output.tagged import CLOSINGS, TAGS, TaggedReader
+from shepherd.backends.output.style import OutputStyle
 from shepherd.backends.output.text import TextEvent
 from shepherd.events import CallbackEvent, Text
 from shepherd.messages import ToolCall, ToolSpec
 
-ORPHANS = frozenset({*CLOSINGS.values(), "</function>", "</invoke>", ";", "<|tool_response>"})
+ORPHANS = frozenset({*CLOSINGS, "</function>", "</invoke>", ";", "<|tool_response>"})
 """Texts without a meaning after a call: extra closing tags of some models, the semicolon between
 Llama's bare calls, and the end token of Gemma 4's turns."""
 
@@ -160,7 +157,7 @@ def _build_machine(
     machine = Machine(_grammar(style, catalog.names), catalog)
     machine.mode = (
         _first_thought(machine, style, prompt_tail, thinking=thinking)
-        or (open_message(machine, prompt_tail) if CallFormat.HARMONY in style.formats else None)
+        or (open_message(machine, prompt_tail) if style.channels else None)
         or machine.prose
     )
     for notation in style.notations:
@@ -173,7 +170,7 @@ def _continue_text(
     machine: Machine, style: OutputStyle, prompt_tail: str, kind: CallbackEvent
 ) -> None:
     """Set a new parser into the middle of reasoning, or of content of this kind."""
-    if CallFormat.HARMONY in style.formats:
+    if style.channels:
         return  # the prompt's end has the header of the message that goes on
     if kind is CallbackEvent.THINKING and style.think:
         machine.mode = reasoning.Thinking(machine, style.think[0], newline=False)
@@ -184,8 +181,8 @@ def _continue_text(
 @lru_cache(maxsize=32)
 def _grammar(style: OutputStyle, names: tuple[str, ...]) -> Grammar:
     """The grammar of `style` with tools of these names; without tools there are no calls."""
-    formats = style.formats if names else frozenset[CallFormat]()
-    calls = _call_markers(style, names) if formats else {}
+    is_called = bool(names) and style.marked
+    calls = _call_markers(style, names) if is_called else {}
     orphans = {*ORPHANS, *(n.closing for n in style.notations if n.closing)}
     # A word begins a call only at the start of a line: every such letter would be a trigger.
     words = {marker: calls.pop(marker) for marker in list(calls) if marker[0].isalpha()}
@@ -193,57 +190,29 @@ def _grammar(style: OutputStyle, names: tuple[str, ...]) -> Grammar:
     if style.answer:
         closing = reasoning.answer_closing([a.close for a in style.answer], calls)
         anywhere |= {a.close: closing for a in style.answer}
-    if CallFormat.HARMONY in style.formats:  # its channels count without tools too
+    if style.channels:  # its channels count without tools too
         anywhere |= HARMONY_OPENERS
+    elements = (f"<{name}" for name in names)
     at_line: dict[str, Opener] = {
         **{m.open: partial(reasoning.thinking_opening, m) for m in style.think},
         **{m.close: partial(reasoning.hidden_before_content, m.after) for m in style.think},
         **{a.open: partial(reasoning.hidden_before_content, 1) for a in style.answer if a.open},
         **dict.fromkeys(FENCE_MARKERS, FenceOpening),
-        **_candidates(_line_markers(formats, names) | words),
+        **_candidates(words | (LINES | dict.fromkeys(elements, (ELEMENT,)) if is_called else {})),
     }
     return Grammar(style, anywhere, at_line, calls, orphans if names else ())
 
 
-def _call_markers(style: OutputStyle, names: Sequence[str]) -> dict[str, ReaderFactory]:
-    """The markers that begin a call anywhere in a line."""
-    table: dict[str, list[ReaderFactory]] = {}
-    if style.formats - {CallFormat.HARMONY}:  # channels have headers of their own
-        for notation in (*style.notations, *NOTATIONS, *_added):
-            for marker, factory in _notation_markers(notation, names).items():
-                table.setdefault(marker, []).append(factory)
-    for call_format, tags in TAGS.items():
-        for marker in tags if call_format in style.formats else ():
-            table.setdefault(marker, []).append(TaggedReader)
-    return {
-        marker: factories[0] if len(factories) == 1 else partial(FirstOf, factories=factories)
-        for marker, factories in table.items()
-    }
-
-
-def _notation_markers(notation: Notation, names: Sequence[str]) -> dict[str, ReaderFactory]:
-    """The markers of calls that a notation describes."""
-    if notation.is_object:
-        markers = [m for m in notation.markers(names) if m not in CLOSINGS and notation.closing]
-        return dict.fromkeys(markers, partial(TaggedReader, closing=notation.closing))
-    if notation.fields is None or notation.fields.close.strip():
-        # Other readers know the tags that may stand alone.
-        markers = [m for m in notation.markers(names) if m == notation.marker or m not in CLOSINGS]
-        return dict.fromkeys(markers, partial(NotationReader, notation=notation))
-    return {}
-
-
-def _line_markers(
-    formats: Collection[CallFormat], names: Iterable[str]
-) -> dict[str, ReaderFactory]:
-    """The markers that begin a call only at the start of a line."""
-    table: dict[str, ReaderFactory] = {}
-    if CallFormat.JSON in formats:
-        table |= {"{": BareJsonReader, "[": BareJsonReader}
-    if CallFormat.PREFIXED in formats:
-        table["functools["] = BareJsonReader
-    if CallFormat.ELEMENT in formats:
-        table |= {f"<{name}": ElementReader for name in names}
+def _call_markers(style: OutputStyle, names: Sequence[str]) -> dict[str, tuple[Notation, ...]]:
+    """The notations of calls by the markers that begin them anywhere in a line."""
+    table: dict[str, tuple[Notation, ...]] = {}
+    for notation in (*style.notations, *NOTATIONS, *_added):
+        for marker in notation.markers(names):
+            is_own = marker == notation.marker and not notation.is_object
+            if is_own or (marker not in TAGS and (notation.closing or not notation.is_object)):
+                table[marker] = (*table.get(marker, ()), notation)
+    for tag, notations in TAGS.items():
+        table[tag] = (*table.get(tag, ()), *notations)
     return table
 
 
@@ -259,10 +228,10 @@ def _first_thought(
     return reasoning.Thinking(machine, style.think[0]) if thinking and style.think else None
 
 
-def _candidates(readers: Mapping[str, ReaderFactory]) -> dict[str, Opener]:
+def _candidates(calls: Mapping[str, tuple[Notation, ...]]) -> dict[str, Opener]:
     """For each marker, the start of a candidate with its reader."""
 
     def open_candidate(machine: Machine, lead: Lead, marker: str) -> Mode:
-        return Candidate(machine, readers[marker](machine.catalog, marker), lead, marker)
+        return Candidate(machine, CallReader(machine.catalog, marker, calls[marker]), lead, marker)
 
-    return dict.fromkeys(readers, open_candidate)
+    return dict.fromkeys(calls, open_candidate)

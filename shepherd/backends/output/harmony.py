@@ -3,10 +3,15 @@
 import re
 from collections.abc import Mapping
 
-from shepherd.backends.output import catalog, markers, modes
+from shepherd.backends.output import markers, modes
+from shepherd.backends.output.engine import CallReader
+from shepherd.backends.output.notation import Notation
 from shepherd.events import CallbackEvent
 
 START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
+_CALL = Notation("to=", MESSAGE, "<|call|>", begin=CHANNEL, many=False)
+"""A message to a tool, with as much of its header as matters."""
+
 _ENDS = ("<|end|>", "<|return|>", "<|call|>")
 _BOUNDARY = markers.MarkerSet.of(*_ENDS, START, CHANNEL)
 _HEADER_END = markers.MarkerSet.of(*_ENDS, START, MESSAGE)
@@ -123,7 +128,9 @@ class Header(modes.Mode):
         generated_header = header[self._prompt_length :] + MESSAGE
         machine.has_open_message = True
         if machine.catalog.known(name):
-            machine.mode = CallMessage(machine, name, generated_header)
+            reader = CallReader(machine.catalog, f"{CHANNEL}to={name}{MESSAGE}", (_CALL,))
+            lead = modes.Lead("", after_call=not machine.sink.has_content)
+            machine.mode = modes.Candidate(machine, reader, lead, generated_header)
             return
         if channels and channels[-1] == "analysis":
             machine.mode = Analysis(machine)
@@ -160,50 +167,3 @@ class Analysis(modes.HoldingMode):
             self._is_first_piece = False
             sink.part_reasoning()
         sink.put(CallbackEvent.THINKING, text)
-
-
-class CallMessage(modes.Mode):
-    """The body of a message to an offered tool."""
-
-    def __init__(self, machine: modes.Machine, name: str, header: str) -> None:
-        self._machine = machine
-        self._name = name
-        self._header = header
-        self._parts: list[str] = []
-        self._held = ""
-
-    def feed(self, text: str) -> str:
-        """Collect the body up to a marker that ends it.
-
-        Returns the text behind the body, which the next state reads; "" if the body goes on.
-        """
-        text = self._held + text
-        hit = _BOUNDARY.search(text)
-        end = len(text) if hit is None else hit.start
-        self._parts.append(text[:end])
-        self._held = text[end:]
-        if hit is None or hit.marker is None:
-            return ""
-        self._settle(is_complete=True)
-        # A marker that begins another message is read again.
-        return self._held.removeprefix(hit.marker) if hit.marker in _ENDS else self._held
-
-    def finish(self, *, truncated: bool) -> str:
-        """Decide about a body without a marker at its end."""
-        self._parts.append(self._held)
-        self._settle(is_complete=not truncated)
-        return ""
-
-    def _settle(self, *, is_complete: bool) -> None:
-        """Take the body for a call, or for content if it is none."""
-        machine = self._machine
-        machine.has_open_message = False
-        body = "".join(self._parts)
-        calls = machine.catalog.from_arguments_text(self._name, body) if is_complete else ()
-        if calls:
-            machine.accept(calls)
-            return
-        if is_complete:
-            machine.note(catalog.problem_of_arguments(self._name, body, machine.catalog))
-        machine.sink.put(CallbackEvent.CONTENT, self._header + body)
-        machine.resume(line_start=True)

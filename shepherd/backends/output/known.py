@@ -1,6 +1,17 @@
 """Ways of writing calls that are read from every model, also where its template is not known."""
 
-from shepherd.backends.output.notation import FROM_1, ID, KEY, NAME, TYPE, Fields, Notation
+from msgspec.structs import replace
+
+from shepherd.backends.output.notation import (
+    FROM_1,
+    ID,
+    KEY,
+    NAME,
+    TYPE,
+    Fields,
+    Language,
+    Notation,
+)
 
 _DSEEK_BEGIN, _DSEEK_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 _DSEEK_CALL, _DSEEK_CLOSE = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
@@ -50,31 +61,107 @@ _SECTIONS = (
 SPACES = ("｜DSML｜", "｜｜DSML｜｜", "｜GCML｜")
 """What stands before the names of elements of DeepSeek and GigaChat 3.5."""
 
+_ARGUMENT = Fields("<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>")
+_PYTHON = Fields("", "=", "", between=", ", quote="'", language=Language.PYTHON)
+_BARE = Fields("", ":", "", between=",", quote='<|"|>', language=Language.BARE)
+
+OBJECT = Notation('{"name": "', '", "arguments": ', "}")
+ELEMENT = Notation("<", "", "", fields=Fields(" ", '="', "", language=Language.ATTRIBUTES))
+_PYTHON_LIST = Notation("", "(", ")", begin="[", between=", ", end="]", fields=_PYTHON)
+_FUNCTIONS = tuple(
+    Notation(f"<{space}{tag}", end, f"</{space}{name}>", fields=fields)
+    for space in ("", *SPACES)
+    for tag, name, end in (
+        ("function=", "function", ">"),
+        ('function name="', "function", '">'),
+        ('invoke name="', "invoke", '">'),
+    )
+    for fields in (
+        Fields(
+            f'<{space}parameter name="',
+            f'" string="{TYPE}">',
+            f"</{space}parameter>",
+            types=(("string", "true"),),
+        ),
+        Fields(f'<{space}parameter name="', '">', f"</{space}parameter>"),
+        Fields(f"<{space}parameter name=", ">", f"</{space}parameter>"),
+        Fields(f"<{space}parameter=", ">", f"</{space}parameter>"),
+        Fields('<param name="', '">', "</param>", cdata=True),
+        Fields("<", ">", f"</{KEY}>"),
+        None,
+    )
+)
+_BODIES = (
+    OBJECT,
+    Notation("", "(", ")", fields=_PYTHON),
+    _PYTHON_LIST,
+    Notation("call:", "{", "}", fields=_BARE),
+    *_FUNCTIONS,
+    *(
+        Notation(f"<{tag}>", f"</{tag}>{more}", end, fields=fields)
+        for tag in ("function", "name", "tool_name")
+        for more, end, fields in (
+            ("\n<arguments>", "</arguments>", None),
+            ("\n<parameters>", "</parameters>", None),
+            ("", "", None),
+            ("", "", Fields("<", ">", f"</{KEY}>")),
+        )
+    ),
+    Notation("", "", "", fields=_ARGUMENT),
+    Notation("", "", ""),
+    ELEMENT,
+)
+"""What stands between tags."""
+
+_TAGS = {
+    "<tool_call>": "</tool_call>",
+    "<tool_calls>": "</tool_calls>",
+    "<tools>": "</tools>",
+    "<function_calls>": "</function_calls>",
+    "<function_call>": "</function_call>",
+    "<minimax:tool_call>": "</minimax:tool_call>",
+    "<seed:tool_call>": "</seed:tool_call>",
+    "<TOOLCALL>": "</TOOLCALL>",
+    "<|tool_call>": "<tool_call|>",
+    "<start_function_call>": "<end_function_call>",
+    "<|tool_call_start|>": "<|tool_call_end|>",
+    "<|START_ACTION|>": "<|END_ACTION|>",
+    "<|tools_prefix|>": "<|tools_suffix|>",
+    "<|action_start|><|plugin|>": "<|action_end|>",
+    "<longcat_tool_call>": "</longcat_tool_call>",
+    "<dots_function_call>": "</dots_function_call>",
+    "[TOOL_CALLS]": "[/TOOL_CALLS]",
+    "<|python_start|>": "<|python_end|>",
+    "<|python_tag|>": "<|eom_id|>",
+    "<|tool_call|>": "<|/tool_call|>",
+    "<|function_call|>": "<|message_sep|>",
+    "<|message_sep|>\n\nfunction call<|role_sep|>\n": "<|message_sep|>",
+    **{
+        f"<{space}{word}>": f"</{space}{word}>"
+        for space in SPACES
+        for word in ("function_calls", "tool_calls")
+    },
+}
+TAGS = {
+    tag: tuple(replace(body, begin=tag + body.begin, end=body.end + closing) for body in _BODIES)
+    for tag, closing in _TAGS.items()
+}
+"""The notations of calls between an opening and a closing tag, by the opening one."""
+
+CLOSINGS = tuple(_TAGS.values())
+LINES = {
+    "{": (OBJECT,),
+    "[": (OBJECT, _PYTHON_LIST),
+    "functools[": (replace(OBJECT, begin="functools["),),
+}
+"""The notations of calls that begin a line, by what they begin with."""
+
 NOTATIONS = (
     *(
         Notation(before_name, middle, close, begin=begin, end=end)
         for begin, before_name, middle, close, end in _SECTIONS
     ),
-    *(  # functions and invocations without tags around them
-        Notation(f"<{space}{tag}", end, f"</{space}{name}>", fields=fields)
-        for space in ("", *SPACES)
-        for tag, name, key, end in (
-            ("function=", "function", "parameter=", ">"),
-            ('function name="', "function", 'parameter name="', '">'),
-            ('invoke name="', "invoke", 'parameter name="', '">'),
-        )
-        for fields in (
-            Fields(f"<{space}{key}", end, f"</{space}parameter>"),
-            Fields(
-                f"<{space}{key}",
-                f'" string="{TYPE}">',
-                f"</{space}parameter>",
-                types=(("string", "true"),),
-            ),
-            Fields("<", ">", f"</{KEY}>"),
-            None,
-        )
-    ),
+    *_FUNCTIONS,
     Notation(  # Solar Open 2
         "<|tool_call:start|>",
         "",
@@ -94,12 +181,6 @@ NOTATIONS = (
         )
         for mark in ("", ":opensource")
         for separator in (f"<tool_sep{mark}>", "")
-    ),
-    Notation(  # MiniCPM5
-        '<function name="',
-        '">',
-        "</function>",
-        fields=Fields('<param name="', '">', "</param>", cdata=True),
     ),
     Notation(_K3_CALL, _K3_NAMED, _K3_CLOSE, begin=_K3_BEGIN, end=_K3_END, fields=_K3),
     *(

@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from shepherd.backends.output.catalog import ParsedCall, ToolCatalog
+from shepherd.backends.output.engine import CallReader, Verdict
 from shepherd.backends.output.markers import Hit, MarkerSet
-from shepherd.backends.output.reader import CallReader, ReaderFactory, Verdict
+from shepherd.backends.output.notation import Notation
 from shepherd.backends.output.style import OutputStyle
 from shepherd.backends.output.text import TextSink
 from shepherd.events import CallbackEvent
@@ -77,7 +78,7 @@ class Grammar:
         style: OutputStyle,
         anywhere: Mapping[str, Opener],
         at_line: Mapping[str, Opener],
-        calls: Mapping[str, ReaderFactory],
+        calls: Mapping[str, tuple[Notation, ...]],
         orphans: Collection[str],
     ) -> None:
         """`orphans` are ignored after a call."""

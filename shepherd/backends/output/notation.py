@@ -31,6 +31,7 @@ class Language(StrEnum):
     PYTHON = "python"
     BARE = "bare"  # Gemma's: keys without quotes, strings in quotes of its own
     ELEMENTS = "elements"  # an element for each key and each item
+    ATTRIBUTES = "attributes"  # of one tag, or elements in it
 
 
 class Fields(Struct, frozen=True):

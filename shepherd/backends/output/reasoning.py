@@ -4,9 +4,9 @@ from collections.abc import Collection
 from functools import lru_cache
 
 from shepherd.backends.output.catalog import ParsedCall
+from shepherd.backends.output.engine import CallReader, Verdict
 from shepherd.backends.output.markers import MarkerSet
 from shepherd.backends.output.modes import Grammar, HoldingMode, Lead, Machine, Mode, Opener
-from shepherd.backends.output.reader import CallReader, Verdict
 from shepherd.backends.output.style import ThinkMarkers
 from shepherd.events import CallbackEvent
 
@@ -91,8 +91,8 @@ class DraftedCall(Mode):
 
     def _open_reader(self, marker: str) -> CallReader | None:
         """The reader of the text after `marker`, if that begins a call."""
-        factory = self._machine.grammar.calls.get(marker)
-        return factory(self._machine.catalog, marker) if factory else None
+        notations = self._machine.grammar.calls.get(marker)
+        return CallReader(self._machine.catalog, marker, notations) if notations else None
 
     def _settle(self, verdict: Verdict) -> str:
         """Take the verdict about a call; without a call all of it was reasoning."""

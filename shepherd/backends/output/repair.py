@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from enum import Enum, auto
 from typing import Any, NoReturn, cast
 
 MAX_DEPTH = 64
@@ -21,10 +20,6 @@ _CUT_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
 _STRING_STEP = {q: re.compile(rf"[^{q}\\]*") for q in "\"'"}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "/": "/", "\\": "\\"}
 _SURROGATES = re.compile("[\ud800-\udfff]")
-
-_OUTSIDE = re.compile(r"[\"'{}\[\],:<]")
-_INSIDE = {q: re.compile(rf"[{q}\\<]") for q in "\"'"}
-_MAX_WORD = 128
 
 
 def loads(text: str) -> Any:
@@ -208,120 +203,3 @@ class _Repairer:
             return chr(int(digits, 16))
         self.pos += 2
         return char if char in "\"'" else _ESCAPES.get(char, "\\" + char)
-
-
-class Stop(Enum):
-    """The reason for a pause of the scan."""
-
-    MORE = auto()  # all text is used
-    CLOSED = auto()  # after the last bracket
-    ANGLE = auto()  # at a `<`, which may begin a marker; `skip_angle` continues
-    KEY = auto()  # after a key of the outer object: `word`
-    VALUE = auto()  # after a string value of the outer object: `key`, `word`
-    TOO_DEEP = auto()
-
-
-class JsonScanner:
-    """A scan over one JSON object or array in pieces; it reads every character once.
-
-    Both kinds of quotes delimit strings, as in Python. In a list, the outer object is each item.
-    """
-
-    def __init__(self) -> None:
-        self.depth = 0
-        self.quote = ""
-        """The quote that has begun a string, "" outside of strings."""
-        self.key = ""
-        """The last key of the outer object."""
-        self.word = ""
-        """The last string of the outer object so far, key or value; long ones are cut."""
-        self.at_key = True
-        """Whether the next string of the outer object is a key."""
-        self._outer_depth = 1
-        self._after_backslash = False
-
-    def scan(self, text: str, pos: int) -> tuple[Stop, int]:
-        """Continue from `pos`; returns the reason and position of the next pause."""
-        while pos < len(text):
-            if self._after_backslash:
-                self._after_backslash = False
-                self._append(text[pos])
-                pos += 1
-                continue
-            quote = self.quote
-            match = (_INSIDE[quote] if quote else _OUTSIDE).search(text, pos)
-            self._append(text[pos : match.start() if match else len(text)])
-            if match is None:
-                break
-            pos = match.end()
-            stop = self._in_string(match[0]) if quote else self._structure(match[0])
-            if stop is Stop.ANGLE:
-                return stop, match.start()
-            if stop is not None:
-                return stop, pos
-        return Stop.MORE, len(text)
-
-    def scan_to_end(self, text: str, pos: int) -> tuple[Stop, int]:
-        """As `scan`, but without pauses: to the last bracket, the end of the text, or too deep."""
-        while True:
-            stop, pos = self.scan(text, pos)
-            if stop in (Stop.CLOSED, Stop.MORE, Stop.TOO_DEEP):
-                return stop, pos
-            if stop is Stop.ANGLE:
-                pos = self.skip_angle(pos)
-
-    @property
-    def in_outer_string(self) -> bool:
-        """Whether it is inside a key or string value of the outer object; `word` is its text."""
-        return bool(self.quote) and self.depth == self._outer_depth
-
-    def skip_angle(self, pos: int) -> int:
-        """Treat the `<` at `pos`, where the scan paused, as ordinary text; where to go on."""
-        self._append("<")
-        return pos + 1
-
-    def _append(self, text: str) -> None:
-        """Add text to the word of the outer object, if it belongs to one."""
-        if self.in_outer_string and len(self.word) < _MAX_WORD:
-            self.word += text[: _MAX_WORD - len(self.word)]
-
-    def _in_string(self, char: str) -> Stop | None:
-        """Read a character that means something inside of a string."""
-        if char == "\\":
-            self._after_backslash = True
-            self._append(char)
-            return None
-        if char == "<":
-            return Stop.ANGLE
-        self.quote = ""
-        if self.depth != self._outer_depth:
-            return None
-        if self.at_key:
-            self.key = self.word
-            return Stop.KEY
-        return Stop.VALUE
-
-    def _structure(self, char: str) -> Stop | None:
-        """Read a character outside of strings."""
-        if char in "\"'":
-            self.quote = char
-            self.word = ""
-        elif char == "<":
-            return Stop.ANGLE
-        elif char in "{[":
-            return self._open(char)
-        elif char in "}]":
-            self.depth -= 1
-            return Stop.CLOSED if self.depth == 0 else None
-        elif self.depth == self._outer_depth:
-            self.at_key = char == ","
-        return None
-
-    def _open(self, char: str) -> Stop | None:
-        """Read an opening bracket; the first one decides which object is the outer one."""
-        if self.depth == 0:
-            self._outer_depth = 1 if char == "{" else 2
-        self.depth += 1
-        if self.depth == self._outer_depth:
-            self.at_key = True
-        return Stop.TOO_DEEP if self.depth > MAX_DEPTH else None

@@ -1,27 +1,11 @@
 """How a model family writes reasoning and tool calls, and which family a model belongs to."""
 
 from collections.abc import Collection
-from enum import StrEnum
 
 from msgspec import Struct, structs
 
 from shepherd.backends.output import known
 from shepherd.backends.output.notation import Notation
-
-
-class CallFormat(StrEnum):
-    """The formats of a tool call that can be switched on and off."""
-
-    TAGGED = "tagged"  # <tool_call>…</tool_call> and its relatives, whatever the body
-    XML = "xml"  # <function=name>…, <invoke name="…">… without a wrapper
-    ELEMENT = "element"  # <name key="value"/> at the start of a line
-    JSON = "json"  # an object with name and arguments at the start of a line
-    FENCED = "fenced"  # such an object alone in a code fence
-    PREFIXED = "prefixed"  # <|python_tag|>, [TOOL_CALLS] and others that JSON follows
-    HARMONY = "harmony"  # channels
-
-
-ALL_FORMATS = frozenset(CallFormat)
 
 
 class ThinkMarkers(Struct, frozen=True):
@@ -49,18 +33,20 @@ THINK = ThinkMarkers("<think>", "</think>")
 class OutputStyle(Struct, frozen=True):
     """The formats in a model's output; `separator` precedes the first call in its template.
 
-    `notations` describe its own way of writing calls.
+    `notations` describe its own way of writing calls. `channels`: headers name what a message is,
+    as GPT-OSS writes them; `marked`: markers in the text do.
     """
 
     family: str = "generic"
     think: tuple[ThinkMarkers, ...] = (THINK,)
-    formats: frozenset[CallFormat] = ALL_FORMATS
+    channels: bool = False
+    marked: bool = True
     separator: str = "\n"
     answer: tuple[AnswerMarkers, ...] = ()
     notations: tuple[Notation, ...] = ()
 
 
-GENERIC = OutputStyle()
+GENERIC = OutputStyle(channels=True)
 
 
 _GEMMA_THINK = ThinkMarkers("<|channel>thought", "<channel|>", after=0)
@@ -81,27 +67,24 @@ _COMMAND_ANSWERS = (
     AnswerMarkers("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
     AnswerMarkers("<|START_TEXT|>", "<|END_TEXT|>"),
 )
-_NO_CHANNELS = ALL_FORMATS - {CallFormat.HARMONY}
 
-LLAMA3 = OutputStyle("llama3", formats=_NO_CHANNELS, separator="")
-GLM = OutputStyle("glm", formats=_NO_CHANNELS)
-CHATML = OutputStyle("chatml", formats=_NO_CHANNELS)
-HARMONY = OutputStyle("harmony", think=(), formats=frozenset({CallFormat.HARMONY}), separator="")
-GEMMA4 = OutputStyle("gemma4", think=(_GEMMA_THINK, THINK), formats=_NO_CHANNELS, separator="")
-DEEPSEEK = OutputStyle("deepseek", formats=_NO_CHANNELS, separator="")
-MISTRAL = OutputStyle("mistral", think=(_BRACKET_THINK, THINK), formats=_NO_CHANNELS, separator="")
-GRANITE = OutputStyle("granite", formats=_NO_CHANNELS, answer=(_RESPONSE,))
+LLAMA3 = OutputStyle("llama3", separator="")
+GLM = OutputStyle("glm")
+CHATML = OutputStyle("chatml")
+HARMONY = OutputStyle("harmony", think=(), channels=True, marked=False, separator="")
+GEMMA4 = OutputStyle("gemma4", think=(_GEMMA_THINK, THINK), separator="")
+DEEPSEEK = OutputStyle("deepseek", separator="")
+MISTRAL = OutputStyle("mistral", think=(_BRACKET_THINK, THINK), separator="")
+GRANITE = OutputStyle("granite", answer=(_RESPONSE,))
 COMMAND = OutputStyle(
     "command",
     think=(_ACTION_THINK, THINK),
-    formats=_NO_CHANNELS,
     separator="",
     answer=_COMMAND_ANSWERS,
 )
 KIMI3 = OutputStyle(
     "kimi3",
     think=(ThinkMarkers("<|open|>think<|sep|>", "<|close|>think<|sep|>", after=0),),
-    formats=_NO_CHANNELS,
     separator="",
     answer=(
         AnswerMarkers("<|open|>response<|sep|>", "<|close|>response<|sep|>"),
@@ -113,7 +96,6 @@ _NEXT = "<|eom|><|start|>assistant"
 MUSE = OutputStyle(
     "muse",
     think=(ThinkMarkers("to=self<|message|>", _NEXT, after=0),),
-    formats=_NO_CHANNELS,
     separator="",
     answer=(AnswerMarkers("to=user<|message|>", _NEXT), AnswerMarkers("", "<|eom|>")),
     notations=(known.MUSE,),
