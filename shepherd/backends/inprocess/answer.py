@@ -76,6 +76,7 @@ class Answer:
         self.cancelled = cancelled
         self.finished: Finished | None = None
         self.characters = 0
+        self._has_ended = False
 
     def take(self, updates: list[Update]) -> None:
         """Send the events of these updates; raises the error of a Failed."""
@@ -95,6 +96,30 @@ class Answer:
                     pass  # they are about the prompt, and make no event here
         if text:
             self._feed("".join(text))
+        if self.finished is not None:
+            self._end(truncated=self.finished.reason is not FinishReason.STOP)
+
+    @property
+    def kept(self) -> int | None:
+        """So many characters come before a call that went wrong; None without one."""
+        return None if isinstance(self._output, PlainOutput) else self._output.kept
+
+    @property
+    def separator(self) -> str:
+        """What stands between the text before a call that went wrong, and the next call."""
+        return "" if isinstance(self._output, PlainOutput) else self._output.separator
+
+    def rewind(self, *, written: bool) -> None:
+        """Go on behind the text before a call that went wrong, as the filter does."""
+        assert isinstance(self._output, OutputFilter)
+        self.finished, self._has_ended = None, False
+        self._send_all(self._output.rewind(written=written))
+
+    def _end(self, *, truncated: bool) -> None:
+        """Send the text that was held, once."""
+        if not self._has_ended:
+            self._has_ended = True
+            self._send_all(self._output.finish(truncated=truncated))
 
     def complete(self, stats: Stats) -> Generation:
         """Send the remaining text, STATS, STOP and the calls; `stats` is for a cancelled answer."""
@@ -102,7 +127,7 @@ class Answer:
         if self.finished is not None and not self.cancelled:
             reason, stats = self.finished.reason, self.finished.stats
             stop_string = self.finished.stop_string
-        self._send_all(self._output.finish(truncated=reason is not FinishReason.STOP))
+        self._end(truncated=reason is not FinishReason.STOP)
         result = self._output.result
         if result.tool_calls and reason is FinishReason.STOP:
             reason = FinishReason.TOOL_CALLS

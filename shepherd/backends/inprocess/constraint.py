@@ -75,6 +75,8 @@ class Constrainer:
         self._has_channels = style.channels
         self._notation = notation = style.notations[0] if style.notations else None
         is_marked = notation is not None and notation.marker and not HOLES.search(notation.lead)
+        self.rewinds = free_calls and notation is not None and not notation.prompted
+        """Whether a call that went wrong can be written again under a grammar."""
         self.checks_calls = free_calls and bool(is_marked)
         """Whether calls that the model makes by itself are held to the schemas."""
         self._known_grammars: dict[str, str] = {}
@@ -97,6 +99,11 @@ class Constrainer:
         start = self._behind_thinking(rules, answer, session, prompt_tail)
         foreign = output_format is not None and bool(output_format.grammar)
         return Constraint(rules.text(start), foreign, dropped=dropped)
+
+    def again(self, tools: Sequence[ToolSpec]) -> Constraint | None:
+        """The constraint of calls in place of one that went wrong; None if there is none."""
+        grammar = _lazy_grammar(self._notation, tools, many=True) if self._notation else ""
+        return Constraint(grammar, enforced=False) if grammar else None
 
     def _answer(
         self, rules: Rules, session: Session, output_format: OutputFormat
@@ -129,7 +136,9 @@ class Constrainer:
         if key not in self._known_grammars:
             if len(self._known_grammars) >= _MAX_KNOWN:
                 self._known_grammars.clear()
-            self._known_grammars[key] = _lazy_grammar(self._notation, tools)
+            notation = self._notation
+            many = bool(notation.end)
+            self._known_grammars[key] = _lazy_grammar(notation, tools, marker, many=many)
         grammar = self._known_grammars[key]
         enforced = any(tool.enforced for tool in tools)
         if not grammar:
@@ -180,7 +189,9 @@ class Constrainer:
         return next((marks for marks in self._style.think if end.endswith(marks.open)), None)
 
 
-def _lazy_grammar(notation: Notation, tools: Sequence[ToolSpec]) -> str:
+def _lazy_grammar(
+    notation: Notation, tools: Sequence[ToolSpec], marker: str = "", *, many: bool
+) -> str:
     """A grammar behind the marker of calls, "" if an enforced schema can't be expressed.
 
     It is for one call, or for several where one text ends them all. A tool with another such
@@ -189,8 +200,7 @@ def _lazy_grammar(notation: Notation, tools: Sequence[ToolSpec]) -> str:
     rules = Rules()
     try:
         offered = [_expressible(tool) for tool in tools]
-        many, behind = bool(notation.end), notation.marker
-        return rules.text(calls_rule(rules, notation, offered, many=many, behind=behind))
+        return rules.text(calls_rule(rules, notation, offered, many=many, behind=marker))
     except InvalidRequestError:
         return ""  # the caller knows whether that matters
 

@@ -16,7 +16,7 @@ from shepherd.backends.base import (
     ModelInfo,
     Prefilled,
 )
-from shepherd.backends.inprocess.answer import Answer
+from shepherd.backends.inprocess.answer import Answer, Finished
 from shepherd.backends.inprocess.prompt import PromptBuilder
 from shepherd.backends.inprocess.raw import check_tokens, join_parts
 from shepherd.backends.inprocess.sessions import SessionMemory
@@ -30,11 +30,13 @@ from shepherd.backends.output.filter import OutputFilter, PlainOutput
 from shepherd.backends.text_model import ModelFile, TextModel
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import BusyError
-from shepherd.events import EventCallback, Notice, Topic
+from shepherd.events import EventCallback, FinishReason, Notice, Stats, Topic
 from shepherd.messages import Message
 from shepherd.models import BUILTIN_NAME, BUILTIN_TOOLS
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling, check_sampling, choice_seed
 from shepherd.session import Session
+
+REWOUND = "A call was not well formed; it was taken back and written again."
 
 SHORT_TEXT = 4096
 """Characters of a text, or tokens, that take no more time than a prompt beside them."""
@@ -166,15 +168,19 @@ class LlamaCppBackend(Backend):
         answer = Answer(
             output, callback, cancelled=prefilled.cancelled, logprobs=prefilled.logprobs
         )
+        generated: tuple[int, ...] = ()
         try:
             await self._run(prefilled, answer, max_tokens)
+            generated, stats = prefilled.generated, prefilled.stats()
+            if answer.kept is not None and not answer.cancelled:
+                generated, stats = await self._rewind(prefilled, answer, callback, max_tokens)
         finally:  # a part of an answer may be kept in the history, too
             if not prefilled.request.raw:
                 # Its text then gives the same tokens in the history.
-                remember = self._prompts.remember_generated
-                tail, tokens = prefilled.prompt.tail, prefilled.generated
+                remember, tail = self._prompts.remember_generated, prefilled.prompt.tail
+                tokens = generated or prefilled.generated
                 self._text.post(remember, tail, tokens, answer.characters)
-        return answer.complete(prefilled.stats())
+        return answer.complete(stats)
 
     async def count_message_tokens(self, session: Session, message: Message) -> int:
         """The tokens of a message by itself, exactly."""
@@ -216,17 +222,53 @@ class LlamaCppBackend(Backend):
             return PlainOutput()
         tail = request.prompt.text_tail
         return OutputFilter(
-            self._style, request.tools, prompt_tail=tail, continued=request.continued
+            self._style,
+            request.tools,
+            prompt_tail=tail,
+            continued=request.continued,
+            rewinds=self._requests.rewinds(request),
         )
 
     async def _run(self, prefilled: LlamaPrefilled, answer: Answer, max_tokens: int) -> None:
         """Pass the updates of a job to its answer, until one of them or the callback ends it."""
         if not answer.cancelled:
             prefilled.start(max_tokens)
-        while not answer.cancelled and answer.finished is None:
+        while not answer.cancelled and answer.finished is None and answer.kept is None:
             answer.take(await prefilled.updates())
         if answer.cancelled:
             prefilled.cancel()
+
+    async def _rewind(
+        self, first: LlamaPrefilled, answer: Answer, callback: EventCallback, max_tokens: int
+    ) -> tuple[tuple[int, ...], Stats]:
+        """Take a call back that went wrong, and write it again where it began, under a grammar.
+
+        The result are the tokens of the answer and its measures.
+        """
+        before, generated = first.stats(), first.generated
+        first.cancel()
+        first.release()
+        request = await self._requests.rewound(first.request, generated, answer)
+        if request is None:  # then it is text, and ends the answer
+            finished = answer.finished or Finished(FinishReason.STOP, before, generated)
+            answer.rewind(written=False)
+            answer.take([finished])
+            return generated, before
+        if not callback(Notice(REWOUND, Topic.NOTICE)):
+            answer.cancelled = True
+        answer.rewind(written=True)
+        again = self._submit(request)
+        try:
+            await again.wait(lambda _: not answer.cancelled)
+            begun = again.prompt.tokens[first.prompt_tokens :]
+            left = max(1, max_tokens - len(begun)) if max_tokens else 0
+            await self._run(again, answer, left)
+            stats = _added(before, again.stats(), len(begun))
+            if answer.finished is not None:
+                answer.finished = replace(answer.finished, stats=stats)
+            return (*begun, *again.generated), stats
+        finally:
+            again.release()
 
     def _send_warnings(self, session: Session, request: Request, callback: EventCallback) -> bool:
         """Send notices and warnings; returns False if the callback cancelled."""
@@ -245,6 +287,21 @@ def _shut_down(text: TextThread, worker: Worker, long_texts: TextThread | None =
     if long_texts is not None:
         long_texts.close()
     worker.stop()
+
+
+def _added(first: Stats, again: Stats, begun: int) -> Stats:
+    """The measures of an answer that was written in two parts; `begun` tokens of it were kept."""
+    return replace(
+        again,
+        prompt_tokens=first.prompt_tokens,
+        cached_tokens=first.cached_tokens,
+        restored_tokens=first.restored_tokens,
+        completion_tokens=begun + again.completion_tokens,
+        prefill_seconds=first.prefill_seconds + again.prefill_seconds,
+        decode_seconds=first.decode_seconds + again.decode_seconds,
+        drafted_tokens=first.drafted_tokens + again.drafted_tokens,
+        accepted_tokens=first.accepted_tokens + again.accepted_tokens,
+    )
 
 
 class LlamaText(TextModel):

@@ -1,11 +1,15 @@
 """Makes requests to the engine from sessions: prompts, samplers, grammars and images."""
 
+from collections.abc import Sequence
+from itertools import accumulate
+
 from msgspec import Struct
 from msgspec.structs import replace
 
 from shepherd import errors, messages
 from shepherd.backends.base import cannot_see, earlier_images, refuse_images
 from shepherd.backends.inprocess import sessions, threads
+from shepherd.backends.inprocess.answer import Answer
 from shepherd.backends.inprocess.constraint import CompiledConstraint, Constrainer, Constraint
 from shepherd.backends.inprocess.conversation import Conversation
 from shepherd.backends.inprocess.matcher import GrammarCompiler
@@ -13,7 +17,12 @@ from shepherd.backends.inprocess.prompt import Prompt, PromptBuilder
 from shepherd.backends.inprocess.raw import raw_prompt
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.prefilled import LengthLimit, Request
-from shepherd.backends.llamacpp.sampling.guard import EFFORT_TOKENS, ThoughtBudget, thought_budget
+from shepherd.backends.llamacpp.sampling.guard import (
+    EFFORT_TOKENS,
+    ThoughtBudget,
+    forced_tokens,
+    thought_budget,
+)
 from shepherd.backends.llamacpp.sampling.native_chain import recommended_sampling, resolve_biases
 from shepherd.backends.llamacpp.vision.parts import PromptImages, raw_images
 from shepherd.backends.output.style import OutputStyle
@@ -85,6 +94,35 @@ class RequestBuilder:
             return request
         measured = isinstance(raw, RawPrompt) and raw.measured
         return replace(request, raw=True, measured=measured)
+
+    def rewinds(self, request: Request) -> bool:
+        """Whether a call that goes wrong in the answer can be taken back and written again."""
+        held = request.constraint
+        is_free = held is None or bool(held.constraint.trigger)
+        is_counted = request.sampling.logprobs is None
+        return self._constrainer.rewinds and bool(request.tools) and is_free and is_counted
+
+    async def rewound(
+        self, request: Request, generated: Sequence[int], answer: Answer
+    ) -> Request | None:
+        """The request that goes on with a call behind what the answer keeps; None if none can."""
+        constraint = await self._compiled(self._constrainer.again(request.tools))
+        if constraint is None:
+            return None
+        kept, separator = answer.kept or 0, answer.separator
+        tokens = await self._text.run(self._beginning, generated, kept, separator)
+        prompt = replace(request.prompt, tokens=[*request.prompt.tokens, *tokens])
+        return replace(request, prompt=prompt, constraint=constraint, thought=None)
+
+    def _beginning(self, generated: Sequence[int], kept: int, separator: str) -> list[int]:
+        """The tokens of so many characters of an answer, and of what follows. Text thread only."""
+        data = b"".join(map(self._vocab.piece, generated))
+        text = data.decode("utf-8", "replace")[:kept].encode()
+        ends = accumulate(len(self._vocab.piece(token)) for token in generated)
+        inside = [end for end in ends if end <= len(text)]
+        tokens = list(generated[: len(inside)])
+        ending = text[inside[-1] if inside else 0 :] + separator.encode()
+        return tokens + (forced_tokens(self._vocab, tokens, ending) if ending else [])
 
     async def count_message(self, message: messages.Message) -> int:
         """The tokens of a message, exactly."""

@@ -70,6 +70,10 @@ class ToolCatalog:
         written_names = (*self.names, *(f"{n}.call" for n in self.names if name.startswith(n)))
         return "functions.".startswith(written) or any(n.startswith(name) for n in written_names)
 
+    def misfit(self, call: ParsedCall) -> str:
+        """Why the arguments of a call do not fit its tool; "" if they do."""
+        return _misfit(call.name, call.arguments, self)
+
     def argument_names(self, tool: str) -> tuple[str, ...]:
         return tuple(properties(self.parameters[tool]))
 

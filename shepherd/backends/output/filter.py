@@ -2,7 +2,7 @@
 
 import codecs
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import cast
 
@@ -66,6 +66,8 @@ class OutputFilter:
     and calls is removed from the text. Without `tools` nothing is a call. `prompt_tail` is the end
     of the rendered prompt, which may have opened the reasoning. `thinking` says so if the prompt is
     not known. `continued` is the kind of text at the prompt's end that the output continues.
+    `rewinds`: the first call that went wrong is not shown; behind it `kept` is set, and `rewind`
+    must follow.
     """
 
     def __init__(
@@ -76,13 +78,19 @@ class OutputFilter:
         prompt_tail: str = "",
         thinking: bool = False,
         continued: CallbackEvent | None = None,
-        new_id: Callable[[], str] = new_call_id,
+        rewinds: bool = False,
     ) -> None:
-        self._machine = _build_machine(style, tools, prompt_tail, thinking=thinking)
+        self._machine = _build_machine(
+            style, tools, prompt_tail, thinking=thinking, rewinds=rewinds
+        )
+        self._separator = style.separator
+        self._length = 0
+        """The characters that were read."""
+        self.kept: int | None = None
+        """So many characters come before a call that went wrong; None without one."""
         if continued is not None:
             _continue_text(self._machine, style, prompt_tail, continued)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._new_id = new_id
         self._tool_calls: tuple[ToolCall, ...] = ()
 
     def feed(self, output: str | bytes) -> list[TextEvent]:
@@ -95,8 +103,10 @@ class OutputFilter:
 
     def _read(self, text: str) -> None:
         """Let one mode after another read; each returns what it leaves to the next."""
+        self._length += len(text)
         while text:
             text = self._machine.mode.feed(text)
+            self._note_stop()
 
     def finish(self, *, truncated: bool = False) -> list[TextEvent]:
         """The held events; afterwards `result` is complete.
@@ -114,14 +124,37 @@ class OutputFilter:
             if returned:
                 finished_mode = None
                 self._read(returned)
-        machine.end()
+            self._note_stop()
+        if self.kept is None:
+            machine.end()
+        return machine.sink.take()
+
+    def _note_stop(self) -> None:
+        """Note what came before a call that went wrong."""
+        if self.kept is None and self._machine.dropped:
+            self.kept = self._length - len(self._machine.dropped)
+
+    @property
+    def separator(self) -> str:
+        """What stands between the text before a call that went wrong, and the next call."""
+        return self._separator if self._machine.sink.has_content else ""
+
+    def rewind(self, *, written: bool) -> list[TextEvent]:
+        """Go on behind the text before a call that went wrong; `written`: another one follows.
+
+        Else what was dropped is text.
+        """
+        machine, self.kept = self._machine, None
+        text = self.separator if written else machine.dropped
+        machine.go_on(line_start=True)
+        self._read(text)
         return machine.sink.take()
 
     @property
     def result(self) -> ParsedOutput:
         """The result so far; calls keep their ids between reads."""
         new_calls = self._machine.calls[len(self._tool_calls) :]
-        self._tool_calls += tuple(ToolCall(self._new_id(), c.name, c.arguments) for c in new_calls)
+        self._tool_calls += tuple(ToolCall(new_call_id(), c.name, c.arguments) for c in new_calls)
         sink = self._machine.sink
         problems = () if self._tool_calls else tuple(self._machine.problems)
         return ParsedOutput(sink.content, sink.reasoning, self._tool_calls, problems)
@@ -150,11 +183,16 @@ class PlainOutput:
 
 
 def _build_machine(
-    style: OutputStyle, tools: Sequence[ToolSpec], prompt_tail: str, *, thinking: bool
+    style: OutputStyle,
+    tools: Sequence[ToolSpec],
+    prompt_tail: str,
+    *,
+    thinking: bool,
+    rewinds: bool,
 ) -> Machine:
     """A parser at the start of its output."""
     catalog = ToolCatalog(tools)
-    machine = Machine(_grammar(style, catalog.names), catalog)
+    machine = Machine(_grammar(style, catalog.names), catalog, rewinds=rewinds)
     machine.mode = (
         _first_thought(machine, style, prompt_tail, thinking=thinking)
         or (open_message(machine, prompt_tail) if style.channels else None)

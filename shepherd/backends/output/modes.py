@@ -35,6 +35,20 @@ class Mode(ABC):
         """Release the held text, because no more follows; may return text as `feed` does."""
 
 
+class Stopped(Mode):
+    """Behind a call that went wrong: nothing is read."""
+
+    def feed(self, text: str) -> str:
+        """Drop the text."""
+        del text
+        return ""
+
+    def finish(self, *, truncated: bool) -> str:
+        """Release nothing."""
+        del truncated
+        return ""
+
+
 class HoldingMode(Mode):
     """A mode that holds the end of its text back while more text must decide about it."""
 
@@ -98,17 +112,35 @@ class Grammar:
 class Machine:
     """The state that modes share: the destination of text and calls, and the current mode."""
 
-    def __init__(self, grammar: Grammar, catalog: ToolCatalog) -> None:
+    def __init__(self, grammar: Grammar, catalog: ToolCatalog, *, rewinds: bool = False) -> None:
+        """`rewinds`: a call that went wrong stops the parser, until it is written again."""
         self.grammar = grammar
         self.catalog = catalog
         self.sink = TextSink()
         self.calls: list[ParsedCall] = []
         self.problems: list[str] = []
+        self.dropped = ""
+        """The text of a call that went wrong, at which the parser has stopped."""
+        self._rewinds = rewinds
         self.has_open_message = False
         """Whether a harmony message is open."""
         self._long_failures = 0
         self.prose = Prose(self)
         self.mode: Mode = self.prose
+
+    def stops_at(self, problem: str, text: str) -> bool:
+        """Whether the parser stops at this text, because the problem of a call is in it."""
+        if not (problem and self._rewinds) or self.calls:
+            return False
+        self.note(problem)
+        self.dropped, self.mode = text, Stopped()
+        return True
+
+    def go_on(self, *, line_start: bool) -> None:
+        """Read on behind a call that went wrong, which is not dropped again."""
+        self._rewinds, self.dropped = False, ""
+        self.problems.clear()
+        self.resume(line_start=line_start)
 
     def may_reread(self, text: str) -> bool:
         """Whether `text`, which is not a call, may be searched for another one.
@@ -185,6 +217,10 @@ class Candidate(Mode):
 
     def _settle(self, verdict: Verdict, *, at_end: bool) -> str:
         """Take the calls, or show the text; returns what must be read again."""
+        problem = verdict.problem or "; ".join(map(self._machine.catalog.misfit, verdict.calls))
+        candidate = self._lead.text + self._marker + verdict.text + verdict.rest
+        if self._machine.stops_at(problem.strip("; "), candidate):
+            return ""
         if verdict.calls:
             before = without_separator(self._machine, self._lead)
             self._machine.accept(verdict.calls, before)

@@ -6,10 +6,12 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shepherd.backends.base import Generation
 from shepherd.backends.inprocess.constraint import Constraint
 from shepherd.backends.llamacpp import LlamaCppBackend
+from shepherd.backends.llamacpp.backend import REWOUND
 from shepherd.backends.llamacpp.sampling.guard import CallDetector
 from shepherd.backends.output.style import ThinkMarkers
 from shepherd.events import FinishReason
@@ -123,6 +125,33 @@ async def test_every_call_of_a_tool_on_offer_fits_its_schema() -> None:
             check_write(call.arguments)
     assert not any(OFFERED.search(g.message.content) for g in checked)
     assert any(OFFERED.search(g.message.content) for g in unchecked)
+
+
+LOOSE = Sampling(temperature=2.0, top_k=0, top_p=1.0)
+
+
+async def lost_turns(backend: LlamaCppBackend) -> tuple[int, int]:
+    """In how many answers of an astray model a call is lost, and how many were written again."""
+    lost = again = 0
+    for seed in range(few(60, 12)):
+        session = conversation("Write hello to a.txt, then list the files", tools=True)
+        session.sampling = replace(LOOSE, seed=seed)
+        recorder = Recorder()
+        generation = await backend.generate_from_session(session, recorder, 200)
+        lost += bool(generation.problems) and not generation.message.tool_calls
+        again += any(text == REWOUND for _, text, _ in recorder.events)
+    return lost, again
+
+
+async def test_no_turn_is_lost_to_a_broken_call() -> None:
+    async with loaded(check_calls=False) as backend:
+        lost, again = await lost_turns(backend)
+        assert lost > 0
+        assert again == 0
+    async with loaded() as backend:
+        lost, again = await lost_turns(backend)
+        assert lost == 0
+        assert again > 0
 
 
 async def test_pup_answers_alike_with_and_without() -> None:

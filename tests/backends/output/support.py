@@ -1,7 +1,6 @@
 """Shared by the tests of the output parser: tools, running it, joining events."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -75,13 +74,11 @@ def parse(
     thinking: bool = False,
     truncated: bool = False,
 ) -> Outcome:
-    ids = count()
     output = OutputFilter(
         style,
         tools,
         prompt_tail=prompt_tail,
         thinking=thinking,
-        new_id=lambda: f"call_{next(ids)}",
     )
     events: list[TextEvent] = []
     for chunk in [chunks] if isinstance(chunks, str | bytes) else chunks:

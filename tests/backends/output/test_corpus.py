@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from shepherd.backends.output.filter import OutputFilter
 from shepherd.backends.output.style import STYLES
 from shepherd.events import CodeBlock
 from tests.backends.output.support import TOOLS, Outcome, parse, pieces
@@ -112,6 +113,30 @@ def test_bytes_may_end_inside_a_character(family: str) -> None:
             assert case.parse([data[:cut], data[cut:]]) == whole, case.name
         if inside:
             assert case.parse(pieces(data, inside)) == whole, case.name
+
+
+@families
+def test_a_broken_call_is_dropped_and_what_came_before_is_kept(family: str) -> None:
+    for case in corpus()[family]:
+        if not case.problems:
+            continue
+        found: set[tuple[int | None, str]] = set()
+        for size in (1, 3, 7, len(case.text)):
+            output = OutputFilter(STYLES[case.style], TOOLS, rewinds=True)
+            pieces = [case.text[i : i + size] for i in range(0, len(case.text), size)]
+            while pieces and output.kept is None:
+                output.feed(pieces.pop(0))
+            if output.kept is None:
+                output.finish()
+            found.add((output.kept, output.result.content))
+            output.rewind(written=False)
+            for piece in pieces:
+                output.feed(piece)
+            output.finish()
+            assert (output.result.content, output.kept) == (case.content, None), case.name
+        ((kept, content),) = found
+        assert kept is not None
+        assert case.text[:kept] == content, case.name
 
 
 def random_cuts(seed: str, length: int) -> Iterator[list[int]]:

@@ -85,3 +85,32 @@ def test_each_mistake_is_told_once_and_only_some() -> None:
     assert len(problems(BROKEN * 3)) == 1
     unknown = (f'<tool_call>{{"name": "no_{i}", "arguments": {{}}}}</tool_call>' for i in range(9))
     assert len(problems("".join(unknown))) == 3
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        '{"name": "read_file", "arguments": {"path": 5}}',
+        '<tool_call>{"name": "read_file", "arguments": {}}</tool_call>',
+        "<tool_call>\n<function=read_file>\n<parameter=limit>\n1\n</parameter>\n</function>",
+    ],
+)
+def test_a_call_that_does_not_fit_is_written_again(call: str) -> None:
+    output = OutputFilter(GENERIC, TOOLS, rewinds=True)
+    output.feed(f"So:\n{call}\n")
+    output.finish()
+    assert (output.kept, output.separator, output.result.content) == (3, "\n", "So:")
+    output.rewind(written=True)
+    output.feed('<tool_call>{"name": "read_file", "arguments": {"path": "x"}}</tool_call>')
+    output.finish()
+    (read,) = output.result.tool_calls
+    assert (read.arguments, output.result.content) == ({"path": "x"}, "So:")
+    assert output.result.problems == ()
+
+
+def test_a_call_behind_a_good_one_is_not_written_again() -> None:
+    output = OutputFilter(GENERIC, TOOLS, rewinds=True)
+    output.feed(f"<get_time/>\n{BROKEN}")
+    output.finish()
+    assert output.kept is None
+    assert len(output.result.tool_calls) == 1
