@@ -339,8 +339,8 @@ class CallReader(ObjectReader):
         opening, middle = fields.open.strip(), first_part(fields.middle)
         if opening.endswith(("=", '"')):
             others = (f"\n{opening}{name}{middle}" for name in left)
-            found = [at for other in others if (at := self._text.find(other, start, end)) >= 0]
-            end, behind = (min(found) + 1,) * 2 if found else (end, behind)
+            begun = [at for other in others if (at := self._text.find(other, start, end)) >= 0]
+            end, behind = (min(begun) + 1,) * 2 if begun else (end, behind)
         text = self._text[start:end]
         self._value = text if is_wrapped else values.trimmed(text, fields, close)
         self._pos = behind

@@ -223,7 +223,7 @@ def _grammar(style: OutputStyle, names: tuple[str, ...]) -> Grammar:
     calls = _call_markers(style, names) if is_called else {}
     orphans = {*ORPHANS, *(n.closing for n in style.notations if n.closing)}
     # A word begins a call only at the start of a line: every such letter would be a trigger.
-    words = {marker: calls.pop(marker) for marker in list(calls) if marker[0].isalpha()}
+    words = {marker: calls.pop(marker) for marker in list(calls) if marker[0] not in "<[]"}
     anywhere = _candidates(calls)
     if style.answer:
         closing = reasoning.answer_closing([a.close for a in style.answer], calls)

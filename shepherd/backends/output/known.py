@@ -25,6 +25,7 @@ _K3 = Fields(
     '<|open|>argument key="', f'" type="{TYPE}"<|sep|>', "<|close|>argument<|sep|>",
     types=(("string", "string"),),
 )  # fmt: skip
+_M3 = "]<]minimax[>["
 _PLAMO_BEGIN, _PLAMO_END = (f"<|plamo:{word}_tool_requests:plamo|>" for word in ("begin", "end"))
 _PLAMO_CALL = "<|plamo:begin_tool_request:plamo|><|plamo:begin_tool_name:plamo|>"
 _PLAMO_NAMED = "<|plamo:end_tool_name:plamo|><|plamo:begin_tool_arguments:plamo|>"
@@ -109,6 +110,7 @@ _BODIES = (
     ),
     Notation("", "", "", fields=_ARGUMENT),
     Notation("", "", ""),
+    Notation("function\n", "", ""),  # Step-Audio 2
     ELEMENT,
 )
 """What stands between tags."""
@@ -128,6 +130,8 @@ _TAGS = {
     "<|START_ACTION|>": "<|END_ACTION|>",
     "<|tools_prefix|>": "<|tools_suffix|>",
     "<|action_start|><|plugin|>": "<|action_end|>",
+    "<|action_start|> <|plugin|>": "<|action_end|>",
+    "-> tool/function_call\n": "<|im_end|>",
     "<longcat_tool_call>": "</longcat_tool_call>",
     "<dots_function_call>": "</dots_function_call>",
     "[TOOL_CALLS]": "[/TOOL_CALLS]",
@@ -181,6 +185,33 @@ NOTATIONS = (
         )
         for mark in ("", ":opensource")
         for separator in (f"<tool_sep{mark}>", "")
+    ),
+    *(
+        Notation(  # K2 Horizon
+            "<ifm|tool_call>",
+            "",
+            "</ifm|tool_call>",
+            begin="<ifm|tool_calls>",
+            end="</ifm|tool_calls>",
+            fields=Fields(
+                "<ifm|arg_key>",
+                f"</ifm|arg_key>{kind}<ifm|arg_value>",
+                "</ifm|arg_value>",
+                types=types,
+            ),
+        )
+        for kind, types in (
+            ("", ()),
+            (f"<ifm|arg_type>{TYPE}</ifm|arg_type>", (("string", "string"),)),
+        )
+    ),
+    Notation(  # MiniMax M3
+        f'{_M3}<invoke name="',
+        '">',
+        f"{_M3}</invoke>",
+        begin=f"{_M3}<tool_call>",
+        end=f"{_M3}</tool_call>",
+        fields=Fields(f"{_M3}<", ">", f"{_M3}</{KEY}>", language=Language.ELEMENTS),
     ),
     Notation(_K3_CALL, _K3_NAMED, _K3_CLOSE, begin=_K3_BEGIN, end=_K3_END, fields=_K3),
     *(

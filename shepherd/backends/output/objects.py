@@ -121,17 +121,15 @@ class ObjectReader(Scanned):
         return key == "id" or self._catalog.may_become_known(word)
 
     def _fenced(self, fence: str) -> Steps:
-        """Read a block that is exactly one call, up to and including its closing line."""
+        """Read a block of nothing but calls, up to and including its closing line."""
         char = re.escape(fence[0])
         closing = re.compile(rf"\s*\n[ \t]*{char}{{{len(fence)},}}[ \t]*(?=\r?\n)")
         may_be = re.compile(rf"\s*(?:\n[ \t]*{char}*[ \t]*\r?)?")
         try:
-            if (yield from self._char()) != "{" or not (yield from self._begins_call()):
-                return False
-            if not (yield from self._json("")):
+            if not (yield from self._begins_call()) or not (yield from self._json("")):
                 return False
             end, calls = self._pos, self._catalog.from_json_text(self._value, explicit=True)
-            if len(calls) != 1:
+            if not calls:
                 return False
             self._calls, self._pos = calls, len(self._text)
             while not (line := closing.match(self._text, end)):

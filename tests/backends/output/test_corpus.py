@@ -139,6 +139,30 @@ def test_a_broken_call_is_dropped_and_what_came_before_is_kept(family: str) -> N
         assert case.text[:kept] == content, case.name
 
 
+UNREAD = {
+    "cwm": "its only argument has no name",
+    "granite_pythonic": "a line of Python that nothing marks may be prose",
+    "k2_horizon, JSON": "two tags around each object",
+    "rwkv, heading": "the heading before the fence stays text",
+}
+"""Formats that the tests of vLLM's parsers name and that are not read, with the reason."""
+
+
+@pytest.mark.parametrize("case", corpus()["servers"], ids=lambda case: case.name)
+def test_the_formats_of_other_servers_are_read_in_any_pieces(case: Case) -> None:
+    assert case.name not in UNREAD
+    size = len(case.text)
+    for step in (1, 2, 5, size // 2 + 1, size):
+        outcome = case.parse(case.text[i : i + step] for i in range(0, size, step))
+        assert [list(call) for call in outcome.calls] == [list(call) for call in case.calls]
+        assert (outcome.content, outcome.reasoning) == (case.content, case.reasoning)
+
+
+def test_the_formats_are_as_many_as_other_servers_have() -> None:
+    names = {case.name.partition(",")[0] for case in corpus()["servers"]}
+    assert len(names) >= 60
+
+
 def random_cuts(seed: str, length: int) -> Iterator[list[int]]:
     """Places to cut a text of `length`."""
     rng = random.Random(seed)
