@@ -33,8 +33,19 @@ def path_outside(directory: Path, path: str | None = None) -> str:
 
 @cache
 def packaged_program(name: str) -> str | None:
-    """The path of a program that was installed with Shepherd, else that of the system's."""
-    return _first(name, (sysconfig.get_path("scripts"), *_SYSTEM))
+    """The path of a program that was installed with Shepherd, else that of the system's.
+
+    If Shepherd itself lies in the working directory, where a model may change it, the program is
+    copied to memory.
+    """
+    scripts = sysconfig.get_path("scripts")
+    path = _first(name, (scripts, *_SYSTEM))
+    own = shutil.which(name, path=scripts) if path is None else None
+    if own is not None and hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create(name)
+        Path(f"/proc/self/fd/{descriptor}").write_bytes(Path(own).read_bytes())
+        return f"/proc/{os.getpid()}/fd/{descriptor}"
+    return path
 
 
 def find_editor(directory: Path) -> None:

@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from shepherd.cli.repl.completion import FileList
 from shepherd.conversation.own_commands import OwnCommands
 from shepherd.events import ignore_events
-from shepherd.own_programs import find_editor, path_outside
+from shepherd.own_programs import find_editor, packaged_program, path_outside
 from shepherd.tools.access import Claim
 from shepherd.tools.permissions.tree import first_denied
 from shepherd.tools.sandbox.sandbox import find_box
@@ -105,3 +107,21 @@ def test_the_editor(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     find_editor(project)
     assert os.environ["EDITOR"] in ("/usr/bin/sh -e", "/bin/sh -e")
     assert "VISUAL" not in os.environ
+
+
+async def test_a_program_of_shepherd_in_the_project_is_kept_as_it_was_at_the_start(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(f"{sysconfig.get_path('scripts')}/rg", project / "bin/rg")
+
+    def scripts(_name: str) -> str:
+        return str(project / "bin")
+
+    monkeypatch.setattr("sysconfig.get_path", scripts)
+    monkeypatch.setattr("shepherd.own_programs._SYSTEM", ())
+    packaged_program.cache_clear()
+    workshop = open_workshop(project.parent)
+    (project / "bin/rg").write_text(f"#!/bin/sh\necho rg >> {project.parent}/trapped\n")
+    assert "text" in await workshop.call("grep", pattern="line")
+    assert not _trapped(project)
+    packaged_program.cache_clear()

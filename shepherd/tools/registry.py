@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from shepherd.messages import ToolSpec
+from shepherd.own_programs import packaged_program
 from shepherd.tools.environment import GetDate, GetEnvironmentVariable, GetTime
 from shepherd.tools.files.edit import DeleteFile, EditFile, WriteFile
 from shepherd.tools.files.read import ListDirectory, ReadFile
@@ -57,6 +58,7 @@ class ToolRegistry:
 
 def builtin_tools() -> list[AnyTool]:
     """A new instance of each built-in tool."""
+    packaged_program("rg")  # looked up, and kept, before a model can change it
     return [
         ListDirectory(),
         ReadFile(),

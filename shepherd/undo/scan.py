@@ -11,11 +11,12 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from shepherd.tools.program import git_paths
-from shepherd.tools.search.walk import MAX_DEPTH, SKIPPED
+from shepherd.tools.search.ripgrep import SKIPPED
 from shepherd.undo.files import TOO_MUCH, KeptFiles, marks, unkept
 from shepherd.undo.store import ABSENT, Entry, FileState, Kind
 
 MAX_SECONDS = 10.0
+MAX_DEPTH = 100
 SETTLED_NS = 50_000_000
 """A file that changed less than 50 ms before it was read may change again under the same times."""
 

@@ -4,15 +4,11 @@ import os
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.search.glob import Glob
 from shepherd.tools.search.grep import Grep
-from shepherd.tools.search.walk import Ignored
 from tests.tools.workshop import Workshop, open_workshop
 
-ENGINES = [pytest.param(False, id="python"), pytest.param(True, id="ripgrep")]
 FILES = [
     *("a.py", "a.log", "keep.log", "build/out.py", "sub/a.log", "sub/build/x.py", "sub/deep/y.py"),
     *("docs/a.txt", "docs/sub/b.txt", "docs/sub/keep.txt", "cache/one/z.py", "x.tmp", "sub/x.tmp"),
@@ -32,8 +28,8 @@ cache/*
 """
 
 
-def _repository(base: Path, *, ripgrep: bool = False) -> Workshop:
-    registry = ToolRegistry([Grep(use_ripgrep=ripgrep), Glob()])
+def _repository(base: Path) -> Workshop:
+    registry = ToolRegistry([Grep(), Glob()])
     workshop = open_workshop(base, registry=registry)
     subprocess.run(["git", "init", "-q", workshop.root], check=True)
     for name in FILES:
@@ -51,27 +47,40 @@ def _git_lists(root: Path) -> set[str]:
     return {os.fsdecode(name) for name in listed.split(b"\0") if name}
 
 
-def test_the_rules_are_those_of_git(tmp_path: Path) -> None:
+async def test_grep_leaves_ignored_files_out(tmp_path: Path) -> None:
     workshop = _repository(tmp_path)
-    ignored = Ignored(workshop.root)
-    files = {*FILES, ".gitignore", "sub/.gitignore"}
-    assert {name for name in files if not ignored.has(name)} == _git_lists(workshop.root)
-
-
-@pytest.mark.parametrize("ripgrep", ENGINES)
-async def test_grep_leaves_ignored_files_out(tmp_path: Path, *, ripgrep: bool) -> None:
-    workshop = _repository(tmp_path, ripgrep=ripgrep)
     found = {
         line.split(":")[0] for line in (await workshop.call("grep", pattern="needle")).split("\n")
     }
     assert found == _git_lists(workshop.root) - {".gitignore", "sub/.gitignore"}
-    assert "build/out.py" in await workshop.call("grep", pattern="needle", path="build")
+
+
+async def test_grep_finds_ignored_files_only_where_it_is_told_to_look(tmp_path: Path) -> None:
+    workshop = _repository(tmp_path)
+    (workshop.root / "a.log").write_text("alone\n")
+
+    async def found(**words: str) -> str:
+        return await workshop.call("grep", **words)
+
+    assert "build/out.py" in await found(pattern="needle", path="build")
+    assert await found(pattern="needle", path="cache") == "cache/one/z.py:1: needle"
+    assert await found(pattern="needle", path="sub/build") == "sub/build/x.py:1: needle"
+    assert await found(pattern="needle", path="sub") == (
+        "sub/a.log:1: needle\nsub/deep/y.py:1: needle\nsub/root.only:1: needle"
+    )
+    assert await found(pattern="needle", glob="sub/*.log") == "sub/a.log:1: needle"
+    assert await found(pattern="needle", path="sub", glob="*p/y.*") == "sub/deep/y.py:1: needle"
+    assert await found(pattern="alone") == "(no matches)"
+    assert await found(pattern="alone", glob="*.log") == "a.log:1: alone"
+    assert await found(pattern="alone", path="a.log") == "a.log:1: alone"
 
 
 async def test_glob_leaves_ignored_files_out_unless_only_they_match(tmp_path: Path) -> None:
     workshop = _repository(tmp_path)
     found = set((await workshop.call("glob", pattern="*.py")).split("\n"))
     assert found == {"a.py", "sub/deep/y.py"}
+    listed = set((await workshop.call("glob", pattern="*")).split("\n"))
+    assert {path for path in listed if not path.endswith("/")} == _git_lists(workshop.root)
     assert await workshop.call("glob", pattern="build/*.py") == "build/out.py"
     assert await workshop.call("glob", pattern="out.py") == "build/out.py"
 
@@ -82,4 +91,3 @@ async def test_without_a_repository_nothing_is_ignored(tmp_path: Path) -> None:
     (workshop.root / "a.py").touch()
     (workshop.root / "b.py").touch()
     assert await workshop.call("glob", pattern="*.py") == "a.py\nb.py"
-    assert not Ignored(workshop.root).is_active

@@ -286,7 +286,7 @@ def _by_name(called: ast.expr) -> str:
 
 
 async def test_names_with_line_ends_and_case_stay_themselves(tmp_path: Path) -> None:
-    shop = open_workshop(tmp_path, registry=ToolRegistry([Grep(use_ripgrep=True)]))
+    shop = open_workshop(tmp_path, registry=ToolRegistry([Grep()]))
     (shop.root / ".ENV").write_text("needle\n")
     (shop.root / "x\n.env").write_text("needle\n")
     (shop.root / "x\nsafe.txt").write_text("needle\n")

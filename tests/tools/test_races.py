@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from shepherd.config.section import ApproveMode
-from shepherd.tools.registry import ToolRegistry
-from shepherd.tools.search.grep import Grep
 from tests.examples import examples
 from tests.tools.flipping import flipping
 from tests.tools.workshop import Workshop, open_workshop
@@ -46,8 +44,8 @@ def prepare(workshop: Workshop) -> None:
     (workshop.root / "outer.txt").symlink_to(workshop.outside / "a.txt")
 
 
-def shop(base: Path, registry: ToolRegistry | None = None) -> Workshop:
-    workshop = open_workshop(base, mode=ApproveMode.ASK, rules=ALLOWED, registry=registry)
+def shop(base: Path) -> Workshop:
+    workshop = open_workshop(base, mode=ApproveMode.ASK, rules=ALLOWED)
     prepare(workshop)
     return workshop
 
@@ -102,14 +100,11 @@ async def test_nothing_outside_is_read(
     assert not results[-1].startswith("Error")
 
 
-@pytest.mark.parametrize("ripgrep", [False, True], ids=["python", "ripgrep"])
 @pytest.mark.parametrize(
     ("path", "leaf"), [(".", ""), ("inner", ""), ("inner/deeper", ""), ("inner.txt", ".txt")]
 )
-async def test_nothing_outside_is_searched(
-    tmp_path: Path, path: str, leaf: str, *, ripgrep: bool
-) -> None:
-    workshop = shop(tmp_path, ToolRegistry([Grep(use_ripgrep=ripgrep)]))
+async def test_nothing_outside_is_searched(tmp_path: Path, path: str, leaf: str) -> None:
+    workshop = shop(tmp_path)
     results = await attack(workshop, leaf, lambda: workshop.call("grep", pattern="t", path=path))
     assert HARMLESS in results[-1]
 

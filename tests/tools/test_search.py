@@ -1,7 +1,7 @@
-"""glob and grep; both engines of grep must say the same."""
+"""glob and grep."""
 
-import asyncio
 import glob as stdlib_glob
+import os
 import shutil
 from pathlib import Path
 
@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from shepherd.tools.paths import escape_glob, glob_regex
 from shepherd.tools.registry import ToolRegistry
-from shepherd.tools.search.glob import name_matcher
+from shepherd.tools.search import ripgrep
+from shepherd.tools.search.glob import Glob, name_matcher
 from shepherd.tools.search.grep import Grep
 from tests.examples import examples
 from tests.tools.workshop import Workshop, open_workshop
 
-ENGINES = [pytest.param(False, id="python"), pytest.param(True, id="ripgrep")]
 FILES = {
     "a.py": b"import os\nx = 'needle'\n",
     "a.txt": b"needle one\r\nno\r\nneedle two",
@@ -39,15 +39,14 @@ def fill(root: Path) -> None:
         path.write_bytes(data)
 
 
-def searcher(base: Path, *, ripgrep: bool) -> Workshop:
-    workshop = open_workshop(base, registry=ToolRegistry([Grep(use_ripgrep=ripgrep)]))
+def searcher(base: Path) -> Workshop:
+    workshop = open_workshop(base, registry=ToolRegistry([Grep()]))
     fill(workshop.root)
     return workshop
 
 
-@pytest.mark.parametrize("ripgrep", ENGINES)
-async def test_matches_in_order_without_secrets(tmp_path: Path, *, ripgrep: bool) -> None:
-    workshop = searcher(tmp_path, ripgrep=ripgrep)
+async def test_matches_in_order_without_secrets(tmp_path: Path) -> None:
+    workshop = searcher(tmp_path)
     (workshop.outside / "o.py").write_text("needle\n")
     (workshop.root / "link").symlink_to(workshop.outside)
     (workshop.root / "file-link").symlink_to(workshop.outside / "o.py")
@@ -62,7 +61,6 @@ async def test_matches_in_order_without_secrets(tmp_path: Path, *, ripgrep: bool
     ]
 
 
-@pytest.mark.parametrize("ripgrep", ENGINES)
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -79,24 +77,22 @@ async def test_matches_in_order_without_secrets(tmp_path: Path, *, ripgrep: bool
         ({"pattern": "nothing like it"}, "(no matches)"),
         ({"pattern": "needle", "path": ".env"}, "Error: denied by rule: deny read /**/.env"),
         ({"pattern": "needle", "path": "gone"}, "Error: no such file: gone"),
-        ({"pattern": "(?<=x = ')needle"}, "a.py:2: x = 'needle'"),
+        ({"pattern": "a(b"}, "Error: bad pattern: unclosed group"),
+        ({"pattern": "(?<=x = ')needle"},
+         "Error: bad pattern: look-around, including look-ahead and look-behind, is not supported"),
+        ({"pattern": "--files"}, "(no matches)"),
+        ({"pattern": "needle", "glob": "[ac]*d.md"}, "a/c d.md:2: needle: yes"),
+        ({"pattern": "needle", "glob": "{a,{"}, "(no matches)"),
+        ({"pattern": "needle", "glob": "node_modules/*"}, "node_modules/m.js:1: needle"),
+        ({"pattern": "needle", "path": "node_modules"}, "node_modules/m.js:1: needle"),
     ],
 )  # fmt: skip
-async def test_arguments(
-    tmp_path: Path, arguments: dict[str, str], expected: str, *, ripgrep: bool
-) -> None:
-    assert await searcher(tmp_path, ripgrep=ripgrep).call("grep", **arguments) == expected
+async def test_arguments(tmp_path: Path, arguments: dict[str, str], expected: str) -> None:
+    assert await searcher(tmp_path).call("grep", **arguments) == expected
 
 
-@pytest.mark.parametrize("ripgrep", ENGINES)
-async def test_a_bad_pattern_is_an_error(tmp_path: Path, *, ripgrep: bool) -> None:
-    text = await searcher(tmp_path, ripgrep=ripgrep).call("grep", pattern="a(b")
-    assert text.startswith("Error: bad pattern: missing )")
-
-
-@pytest.mark.parametrize("ripgrep", ENGINES)
-async def test_too_many_matches_are_cut(tmp_path: Path, *, ripgrep: bool) -> None:
-    workshop = searcher(tmp_path, ripgrep=ripgrep)
+async def test_too_many_matches_are_cut(tmp_path: Path) -> None:
+    workshop = searcher(tmp_path)
     (workshop.root / "many").write_text("hay\n" * 100_000)
     (workshop.root / "wide").write_text("w" * 1_000_000 + "hay!")
     lines = (await workshop.call("grep", pattern="hay")).split("\n")
@@ -105,23 +101,32 @@ async def test_too_many_matches_are_cut(tmp_path: Path, *, ripgrep: bool) -> Non
     assert wide == "wide:1: " + "w" * 400 + "…"
 
 
-async def test_a_pattern_that_never_ends_is_killed(tmp_path: Path) -> None:
-    registry = ToolRegistry([Grep(use_ripgrep=False)])
-    workshop = open_workshop(tmp_path, registry=registry, timeout=0.5)
-    (workshop.root / "a").write_text("a" * 60 + "!\n")
-    ticks = 0
+async def test_a_search_that_takes_too_long_is_killed(tmp_path: Path) -> None:
+    workshop = open_workshop(tmp_path, registry=ToolRegistry([Grep(), Glob()]), timeout=0.5)
+    (workshop.root / "a").touch()
+    (workshop.root / ".git").mkdir()
+    os.mkfifo(workshop.root / ".gitignore")  # opening it takes for ever
+    for call in (workshop.call("grep", pattern="a"), workshop.call("glob", pattern="a")):
+        assert await call == "Error: timed out after 0.5 s"
 
-    async def tick() -> None:
-        nonlocal ticks
-        while True:
-            await asyncio.sleep(0.01)
-            ticks += 1
 
-    ticker = asyncio.create_task(tick())
-    text = await workshop.call("grep", pattern="(a+)+$")
-    ticker.cancel()
-    assert text == "Error: timed out after 0.5 s"
-    assert ticks > 1, "the event loop stood still"
+async def test_without_ripgrep_the_user_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(_name: str) -> None:
+        return None
+
+    monkeypatch.setattr(ripgrep, "packaged_program", missing)
+    workshop = open_workshop(tmp_path)
+    for call in (workshop.call("grep", pattern="a"), workshop.call("glob", pattern="a")):
+        assert await call == f"Error: {ripgrep.MISSING}"
+
+
+async def test_an_empty_directory_is_not_found_by_name(workshop: Workshop) -> None:
+    (workshop.root / "empty").mkdir()
+    (workshop.root / "full/deep").mkdir(parents=True)
+    (workshop.root / "full/deep/a").touch()
+    assert await workshop.call("glob", pattern="*/") == "full/\nfull/deep/"
 
 
 async def test_a_private_directory_is_not_entered(tmp_path: Path) -> None:

@@ -372,7 +372,7 @@ def _programs() -> Check:
     text = ", ".join(f"{name} {path or 'missing'}" for name, path in programs.items())
     advice: list[str] = []
     if not programs["rg"]:
-        advice.append("Install ripgrep (rg): searching is faster with it.")
+        advice.append("Install Shepherd again, or ripgrep (rg): grep and glob need it.")
     if not programs["bash"]:
         advice.append("Install bash: commands run in sh without it.")
     return Check("programs", State.NOTE if advice else State.OK, text, tuple(advice))

@@ -16,7 +16,7 @@ from prompt_toolkit.document import Document
 from shepherd.cli.terminal.attachments import resolved
 from shepherd.conversation.commands.command import Command
 from shepherd.own_programs import own_program
-from shepherd.tools.search.walk import Ignored
+from shepherd.tools.program import git_paths
 
 MAX_COMPLETIONS = 50
 _MENTION = re.compile(r'(?:^|(?<=\s))@(?P<quote>"?)(?P<path>[^\s"]*|(?<=@")[^"]*)$')
@@ -100,15 +100,19 @@ class PromptCompleter(Completer):
     def _find(self, typed: str) -> Iterator[str]:
         """Entries that begin with `typed`, then similar files of subdirectories."""
         prefix, start = _split(typed)
-        base = resolved(self._cwd, prefix or ".").resolve()  # as `Ignored` needs it
-        ignored = Ignored(base)
+        base = resolved(self._cwd, prefix or ".")
+        matching = [
+            entry
+            for entry in scan(base)
+            if entry.name.lower().startswith(start.lower()) and (start or entry.name[0] != ".")
+        ]
+        names = [".", *(entry.name for entry in matching)]
+        ignored = git_paths(base, ["check-ignore", "-z", "--stdin"], names)
         offered: set[str] = set()
-        for entry in scan(base):
-            is_dir = entry.is_dir()
-            is_hidden = entry.name[0] == "." and not start
-            is_match = entry.name.lower().startswith(start.lower()) and not is_hidden
-            if is_match and not ignored.has(entry.name, is_dir=is_dir):
-                path = prefix + entry.name + ("/" if is_dir else "")
+        for entry in matching:
+            # who types an ignored directory means what is in it
+            if entry.name not in ignored or "." in ignored:
+                path = prefix + entry.name + ("/" if entry.is_dir() else "")
                 offered.add(path)
                 yield path
         # one letter is in most names; and who types a directory means what is in it

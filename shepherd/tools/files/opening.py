@@ -122,6 +122,18 @@ def open_below(directory: int, path: str) -> int:
         return open_regular_at(parent, name)
 
 
+def exists_below(directory: int, path: str) -> bool:
+    """Whether something is at a relative path below an open directory, not through a link."""
+    *parents, name = path.split("/")
+    try:
+        top = _descend(os.dup(directory), parents, _SEARCH, create=False)
+        with closing_descriptor(top) as parent:
+            os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
+
+
 def open_regular_at(directory: int, name: str) -> int:
     """A descriptor for reading the regular file `name` in an open directory; raises OSError."""
     existing_status(directory, name)  # opening a device may already have an effect

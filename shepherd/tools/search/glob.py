@@ -11,8 +11,8 @@ from shepherd.errors import ToolError
 from shepherd.tasks import Stopped, in_thread
 from shepherd.tools import access, paths
 from shepherd.tools.files.access import FileAccess
-from shepherd.tools.files.opening import directory_errors
-from shepherd.tools.search.walk import SKIPPED, Ignored, Tree
+from shepherd.tools.files.opening import directory_errors, exists_below
+from shepherd.tools.search.ripgrep import Denials, Search, parents_of
 from shepherd.tools.text import one_line
 from shepherd.tools.tool import Arguments, Tool, ToolContext, ToolResult, Traits
 
@@ -41,12 +41,18 @@ class Glob(Tool[GlobArguments]):
     async def run(self, arguments: GlobArguments, context: ToolContext) -> ToolResult:
         """The paths that match, one per line, as the model wrote their beginning."""
         root, prefix, pattern = _split_pattern(arguments, context)
-        files = FileAccess(context)
-        with directory_errors(prefix or arguments.path):
-            result = await in_thread(partial(find_names, root, pattern, context, files))
-        lines = [one_line(prefix + path) for path in result[:MAX_MATCHES]]
-        if len(result) > MAX_MATCHES:
-            lines.append(f"[{len(result) - MAX_MATCHES} more]")
+        with (
+            directory_errors(prefix or arguments.path),
+            context.view.use() as origin,
+            FileAccess(context).open_directory(root) as directory,
+        ):
+            search = Search(root, origin, named=pattern.split("/"))
+            names = await _find_names(search, pattern)
+            denials = Denials(root, context)
+            result, more = await in_thread(partial(_readable, names, denials, directory))
+        lines = [one_line(prefix + path) for path in result]
+        if more:
+            lines.append(f"[{more} more]")
         return ToolResult("\n".join(lines) or "(no matches)")
 
 
@@ -81,23 +87,53 @@ def name_matcher(pattern: str) -> re.Pattern[str]:
     return re.compile(paths.glob_regex(anchored), re.DOTALL)
 
 
-def find_names(
-    root: Path, pattern: str, context: ToolContext, files: FileAccess, stopped: Stopped
-) -> list[str]:
+async def _find_names(search: Search, pattern: str) -> list[str]:
     """The paths that match the glob: without ignored files, unless nothing else matches."""
-    names = frozenset(pattern.split("/"))  # what the pattern names is neither skipped nor ignored
-    ignored = Ignored(root, keep=names, view=context.view)
-    result = _matches(Tree(root, context, SKIPPED - names, ignored), pattern, files, stopped)
-    if result or not ignored.has_hidden_any:
-        return result
-    return _matches(Tree(root, context, SKIPPED - names), pattern, files, stopped)
+    names = _Names(search, pattern)
+    if await search.run(["--files"], names.feed, with_ignored=False) and not names.matches:
+        await search.run(["--files"], names.feed, with_ignored=True)
+    return names.matches
 
 
-def _matches(tree: Tree, pattern: str, files: FileAccess, stopped: Stopped) -> list[str]:
-    """The matching paths in the tree; those of directories end with a slash."""
-    only_directories = pattern.endswith("/")
-    return [
-        entry.path + ("/" if entry.is_dir else "")
-        for entry in tree.entries(name_matcher(pattern), files, stopped)
-        if entry.is_dir or not only_directories
-    ]
+class _Names:
+    """Takes the paths of files, each ended by NUL, and keeps those that match the glob.
+
+    So it does with the directories of these files, whose paths end with a slash.
+    """
+
+    def __init__(self, search: Search, pattern: str) -> None:
+        self._search = search
+        self._matcher = name_matcher(pattern)
+        self._only_directories = pattern.endswith("/")
+        self._unfinished = b""
+        self._directories: set[str] = set()
+        self.matches: list[str] = []
+
+    def feed(self, data: bytes) -> bool:
+        """Take output; True, as there may always be more."""
+        *names, self._unfinished = (self._unfinished + data).split(b"\0")
+        for path in map(self._search.relative, names):
+            for parent in parents_of(path):
+                if parent not in self._directories:
+                    self._directories.add(parent)
+                    self._take(parent, "/")
+            if not self._only_directories:
+                self._take(path, "")
+        return True
+
+    def _take(self, path: str, mark: str) -> None:
+        if self._matcher.fullmatch(path):
+            self.matches.append(path + mark)
+
+
+def _readable(
+    names: list[str], denials: Denials, directory: int, stopped: Stopped
+) -> tuple[list[str], int]:
+    """The first paths that the rules do not deny, and how many more there are.
+
+    ripgrep opens directories by their names, and one may be swapped for a link meanwhile. So only
+    what is in the open directory counts.
+    """
+    allowed = [path for path in names if not stopped() and not denials.has(path.rstrip("/"))]
+    existing = [path for path in allowed[:MAX_MATCHES] if exists_below(directory, path.rstrip("/"))]
+    return existing, max(0, len(allowed) - MAX_MATCHES)

@@ -2,31 +2,23 @@
 
 import os
 import stat
-import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import groupby
-from pathlib import Path
 from typing import Annotated, BinaryIO
 
 from msgspec import Struct
-from msgspec.structs import replace
 from pydantic import Field
 
 from shepherd.errors import ToolError
-from shepherd.own_programs import packaged_program
 from shepherd.tasks import Stopped, in_thread
 from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import file_errors
 from shepherd.tools.paths import Origin
-from shepherd.tools.program import Program
 from shepherd.tools.search.glob import name_matcher
-from shepherd.tools.search.walk import SKIPPED, Ignored, Tree, denied
-from shepherd.tools.shell.output import CappedOutput
-from shepherd.tools.shell.process import run_program
+from shepherd.tools.search.ripgrep import Denials, Search
 from shepherd.tools.text import one_line, plain_text
 from shepherd.tools.tool import Arguments, Tool, ToolContext, ToolResult, Traits
 
@@ -37,25 +29,7 @@ _MAX_RETURNS = 64  # carriage returns at the end of a line
 _MAX_RECORD = 1 << 16
 
 
-class Query(Struct, frozen=True):
-    """A regular expression, the resolved directory, and the files in it to search.
-
-    `single` is the name of the only file to search. Otherwise `glob` selects files; "" means all.
-    Files that are `ignored` are left out. The directory is looked up from the `origin`.
-    """
-
-    pattern: str
-    root: Path
-    glob: str = ""
-    single: str = ""
-    ignored: Ignored | None = None
-    origin: Origin = Origin()
-
-    def program(self, argv: Sequence[str], stdin: BinaryIO | None = None) -> Program:
-        """A program that searches in the directory."""
-        # a directory of a layer has no path, so that the program takes the one in its environment
-        environment = {**os.environ, "PWD": str(self.root)}
-        return Program(argv, self.origin.place(self.root), environment, stdin)
+_OPTIONS = "--line-number --with-filename --no-heading --crlf --encoding=none"
 
 
 class GrepArguments(Arguments):
@@ -67,36 +41,37 @@ class GrepArguments(Arguments):
 
 
 class Grep(Tool[GrepArguments]):
-    """Finds matching lines, with ripgrep where it understands the pattern."""
+    """Finds matching lines."""
 
     name = "grep"
     traits = Traits("search", "Search", unit="match", reads_only=True)
     description = "Search text in files."
     arguments = GrepArguments
 
-    def __init__(self, *, use_ripgrep: bool = True) -> None:
-        self._use_ripgrep = use_ripgrep
-
     def accesses(self, arguments: GrepArguments, context: ToolContext) -> list[Access]:
         return [Access(AccessKind.READ, str(context.resolve(arguments.path or ".")))]
 
     async def run(self, arguments: GrepArguments, context: ToolContext) -> ToolResult:
-        """Search by ripgrep, or by Python where that can't; then confirm the matches."""
+        """Search, and confirm the matches; in ignored files if nothing else is where it looks."""
         files = FileAccess(context)
+        words = [*_OPTIONS.split(), f"--regexp={arguments.pattern}"]
         with file_errors(arguments.path), context.view.use() as origin:
-            query = replace(_query(arguments, context, files), origin=origin)
-            collector = MatchCollector(query, context)
-            ripgrep = packaged_program("rg") if self._use_ripgrep else None
-            if ripgrep is None or not await search_ripgrep(ripgrep, query, collector):
-                await search_python(query, context, collector)
-            collector.end()
-            await in_thread(lambda stopped: collector.confirm(files, stopped))
-        text = collector.text(partial(_display_path, arguments, query))
+            search = _search(arguments, context, files, origin)
+            collector = MatchCollector(search, arguments.glob, context)
+            has_ignored = await search.run(words, collector.feed, with_ignored=False)
+            await in_thread(partial(collector.end, files))
+            names_place = arguments.glob or search.root != context.cwd
+            if has_ignored and names_place and not collector.matches:
+                await search.run(words, collector.feed, with_ignored=True)
+                await in_thread(partial(collector.end, files))
+        text = collector.text(partial(_display_path, arguments, search))
         return ToolResult(text or "(no matches)")
 
 
-def _query(arguments: GrepArguments, context: ToolContext, files: FileAccess) -> Query:
-    """What to search where; raises ToolError if no engine could search it."""
+def _search(
+    arguments: GrepArguments, context: ToolContext, files: FileAccess, origin: Origin
+) -> Search:
+    """What to search where; raises ToolError for what can't be searched."""
     path = context.resolve(arguments.path or ".")
     if "\0" in arguments.pattern or "\n" in arguments.pattern:
         raise ToolError("bad pattern: it must be one line")
@@ -104,17 +79,16 @@ def _query(arguments: GrepArguments, context: ToolContext, files: FileAccess) ->
         raise ToolError("bad pattern: glob can't start with !")
     kind = files.kind(path)
     if kind == stat.S_IFREG:
-        return Query(arguments.pattern, path.parent, single=path.name)
+        return Search(path.parent, origin, single=path.name)
     if kind != stat.S_IFDIR:
         problem = "no such file" if kind is None else "not a regular file"
         raise ToolError(f"{problem}: {arguments.path}")
-    ignored = Ignored(path, frozenset(arguments.glob.split("/")), context.view)
-    return Query(arguments.pattern, path, glob=arguments.glob, ignored=ignored)
+    return Search(path, origin, glob=arguments.glob)
 
 
-def _display_path(arguments: GrepArguments, query: Query, path: str) -> str:
+def _display_path(arguments: GrepArguments, search: Search, path: str) -> str:
     """A path below the root, in a form that the model can pass to other tools."""
-    if query.single:
+    if search.single:
         return arguments.path
     directory = os.path.normpath(arguments.path or ".")
     return path if directory == "." else f"{directory.rstrip('/')}/{path}"
@@ -139,15 +113,17 @@ class MatchCollector:
     """Takes `path NUL line:text` records, and drops files that the rules deny for reading.
 
     The program opens files by name, and a file may be swapped meanwhile. So matches count only
-    after `confirm`, which finds the same line in the file that the permission check allowed.
+    after `end`, which finds the same line in the file that the permission check allowed.
     """
 
-    def __init__(self, query: Query, context: ToolContext) -> None:
-        self._query = query
-        self._context = context
+    def __init__(self, search: Search, glob: str, context: ToolContext) -> None:
+        self._search = search
+        # a glob of files does not concern a file that the call names
+        self._matcher = name_matcher(glob) if glob and not search.single else None
+        self._denials = Denials(search.root, context)
+        self._max_bytes = context.output_bytes
         self._unfinished_record = bytearray()  # the end of the output so far
-        self._left_out: dict[str, bool] = {}  # whether the matches of a path are dropped
-        self._matches: list[Match] = []
+        self.matches: list[Match] = []
         self._result_bytes = 0  # the length of `text`, about
         self._is_full = False  # there were more matches than fit
 
@@ -159,23 +135,21 @@ class MatchCollector:
         self._unfinished_record = bytearray(last[:_MAX_RECORD])
         return all(self._take_record(bytes(record)) for record in records)
 
-    def end(self) -> None:
-        """Take a last record that has no line end."""
-        if self._unfinished_record and not self._is_full:
+    def end(self, files: FileAccess, stopped: Stopped) -> None:
+        """Keep only the matches that are in files that the call may read."""
+        if self._unfinished_record and not self._is_full:  # a last line without an end
             self._take_record(bytes(self._unfinished_record))
         self._unfinished_record.clear()
-
-    def confirm(self, files: FileAccess, stopped: Stopped) -> None:
-        """Keep only the matches that are in files that the call may read."""
         confirmed: list[Match] = []
         # of a single file, the directory is not approved
-        searched = nullcontext() if self._query.single else files.open_directory(self._query.root)
+        search = self._search
+        searched = nullcontext() if search.single else files.open_directory(search.root)
         with searched as root:
-            for path, matches in groupby(self._matches, lambda match: match.path):
+            for path, matches in groupby(self.matches, lambda match: match.path):
                 if stopped():
                     break
                 confirmed += self._confirmed(files, root, path, list(matches))
-        self._matches = confirmed
+        self.matches = confirmed
 
     def text(self, display_path: Callable[[str], str]) -> str:
         """All matches, one per line.
@@ -183,7 +157,7 @@ class MatchCollector:
         `display_path` turns a path below the root into one that the model can use.
         """
         lines = [
-            f"{one_line(display_path(m.path))}:{m.number}: {_line_text(m)}" for m in self._matches
+            f"{one_line(display_path(m.path))}:{m.number}: {_line_text(m)}" for m in self.matches
         ]
         if self._is_full:
             lines.append("[more matches; narrow the search]")
@@ -194,9 +168,9 @@ class MatchCollector:
     ) -> list[Match]:
         """Those of the matches in one file that stand in it now; `root` is the open directory."""
         if root is None:
-            opened = files.open(self._query.root / path)
+            opened = files.open(self._search.root / path)
         else:
-            opened = files.open_below(root, self._query.root, path)
+            opened = files.open_below(root, self._search.root, path)
         confirmed: list[Match] = []
         by_number = {match.number: match for match in matches}
         # deleted, swapped, or denied under another name: treat it as without matches
@@ -215,26 +189,17 @@ class MatchCollector:
         number, colon, line = numbered_line.partition(b":")
         if not nul or not colon or not number.isdigit():
             return True  # a message of the program, such as that a binary file matches
-        path = name.decode("utf-8", "surrogateescape").removeprefix("./")
-        if self._is_left_out(path):
+        path = self._search.relative(name)
+        if (self._matcher and not self._matcher.fullmatch(path)) or self._denials.has(path):
             return True
-        if len(self._matches) >= MAX_MATCHES or self._result_bytes > self._context.output_bytes:
+        if len(self.matches) >= MAX_MATCHES or self._result_bytes > self._max_bytes:
             self._is_full = True
             return False
         line = line.rstrip(b"\r")
         match = Match(path, int(number), line[:_MAX_KEPT], cut=len(line) > _MAX_KEPT)
-        self._matches.append(match)
+        self.matches.append(match)
         self._result_bytes += len(name) + len(number) + min(len(line), _MAX_LINE) + 3  # ": " and \n
         return True
-
-    def _is_left_out(self, path: str) -> bool:
-        """Whether the rules deny the file or git ignores it; ripgrep's `--glob` shows such too."""
-        if path not in self._left_out:
-            ignored = self._query.ignored
-            self._left_out[path] = denied(self._context, self._query.root / path) or (
-                ignored is not None and ignored.has(path)
-            )
-        return self._left_out[path]
 
 
 def _line_starts(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -252,55 +217,3 @@ def _line_text(match: Match) -> str:
     """The line for the model, cut if it is long."""
     text = plain_text(match.start.decode("utf-8", "replace"))
     return text[:_MAX_LINE] + "…" if match.cut or len(text) > _MAX_LINE else text
-
-
-_WORKER = Path(__file__).with_name("worker.py")
-_BAD_PATTERN = 3
-_RIPGREP = """
---no-config --hidden --no-ignore-dot --no-ignore-global --no-ignore-exclude --no-messages --null
---line-number --with-filename --no-heading
---color=never --crlf --encoding=none --sort=path
-"""
-
-
-async def search_ripgrep(program: str, query: Query, matches: MatchCollector) -> bool:
-    """Search with ripgrep; False if it does not understand the pattern."""
-    argv = [program, *_RIPGREP.split()]
-    if query.ignored is None or not query.ignored.is_active:
-        argv.append("--no-ignore")  # else ripgrep would not search in an ignored directory
-    if query.glob:
-        argv.append(f"--glob={query.glob}")
-    if not query.single:  # a file in a skipped directory is searched if the call names it
-        argv += [f"--glob=!{name}" for name in sorted(SKIPPED)]
-    argv += ["--", query.pattern, f"./{query.single}" if query.single else "./"]
-    exit_ = await run_program(query.program(argv), matches.feed, lambda _: True, _NO_TIMEOUT)
-    # 1: no match; 2: it can't read the pattern
-    return exit_.stopped or exit_.code in (0, 1)
-
-
-async def search_python(query: Query, context: ToolContext, matches: MatchCollector) -> None:
-    """Search with Python's regular expressions; raises ToolError for an invalid one."""
-    files = FileAccess(context)
-    paths = await in_thread(lambda stopped: _files(query, context, files, stopped))
-    argv = [sys.executable, "-I", "-S", str(_WORKER)]
-    errors = CappedOutput(1000, context.spill_dir)
-    with tempfile.TemporaryFile() as stdin:  # the list of paths may be longer than a pipe takes
-        parts = [query.pattern, *paths, ""]
-        stdin.write("\0".join(parts).encode("utf-8", "surrogateescape"))
-        stdin.seek(0)
-        program = query.program(argv, stdin)
-        exit_ = await run_program(program, matches.feed, errors.feed, _NO_TIMEOUT)
-    if exit_.code == _BAD_PATTERN and not exit_.stopped:
-        raise ToolError(f"bad pattern: {errors.text().strip()}")
-
-
-_NO_TIMEOUT = 86_400.0  # seconds; the runner's deadline cancels the call much earlier
-
-
-def _files(query: Query, context: ToolContext, files: FileAccess, stopped: Stopped) -> list[str]:
-    """The files to search, as paths below the root."""
-    if query.single:
-        return [query.single]
-    matcher = name_matcher(query.glob) if query.glob else None
-    tree = Tree(query.root, context, ignored=query.ignored)
-    return [entry.path for entry in tree.entries(matcher, files, stopped) if entry.is_file]

@@ -74,7 +74,6 @@ def make_steps(chance: random.Random, root: str) -> list[Step]:
     def text() -> str:
         return chance.choice((*IGNORED, "".join(f"{chance.random()}\n" for _ in range(3))))
 
-    grep = Grep(use_ripgrep=chance.random() < 0.5)
     calls: tuple[Callable[[], tuple[AnyTool, dict[str, Any]]], ...] = (
         lambda: (ReadFile(), {"path": name()}),
         lambda: (WriteFile(), {"path": name(), "content": text()}),
@@ -89,8 +88,11 @@ def make_steps(chance: random.Random, root: str) -> list[Step]:
         lambda: (ListDirectory(), {}),
         lambda: (Glob(), {"pattern": chance.choice(("**/*", "*", "d/**", "a", "*/"))}),
         lambda: (Glob(), {"pattern": "*", "path": name()}),
-        lambda: (grep, {"pattern": chance.choice(("0", "[12].*3", "a"))}),
-        lambda: (grep, {"pattern": "0", "path": name(), "glob": chance.choice(("", "a", "*.log"))}),
+        lambda: (Grep(), {"pattern": chance.choice(("0", "[12].*3", "a"))}),
+        lambda: (
+            Grep(),
+            {"pattern": "0", "path": name(), "glob": chance.choice(("", "a", "*.log"))},
+        ),
     )
     links = ("a", "d", "nowhere", f"{root}/a", f"{root}/d", "../outside", "/proc/nowhere")
     lines = (
@@ -260,12 +262,11 @@ async def test_links_that_are_swapped_in_lead_nowhere(
         assert any(part in result for result in results), part
 
 
-@pytest.mark.parametrize("ripgrep", [False, True], ids=["python", "ripgrep"])
 async def test_what_git_ignores_in_the_layer_is_left_out(
-    tmp_path: Path, views: Views, layer: Layer, *, ripgrep: bool
+    tmp_path: Path, views: Views, layer: Layer
 ) -> None:
     (layer.root / "src").mkdir()
-    registry = ToolRegistry([Glob(), Grep(use_ripgrep=ripgrep)])
+    registry = ToolRegistry([Glob(), Grep()])
     async with open_shop(tmp_path, views, layer, registry=registry) as (shop, place):
         for name in ("src/a", "src/b.log", "build/a"):
             (place / name).parent.mkdir(exist_ok=True)
