@@ -22,7 +22,7 @@ from shepherd.mcp.secrets import ServerSecrets
 from shepherd.mcp.servers import Server, Warn
 from shepherd.own_programs import path_outside
 from shepherd.tools.permissions.policy import PermissionPolicy
-from shepherd.tools.program import Program, Startable
+from shepherd.tools.program import Program
 from shepherd.tools.sandbox.profile import Limits, Profile
 from shepherd.tools.sandbox.sandbox import Sandbox
 from shepherd.tools.shell.process import guarded
@@ -250,7 +250,7 @@ class Launcher:
 
     async def _confined(
         self, server: Server, program: Program, warn: Warn
-    ) -> AbstractContextManager[Startable]:
+    ) -> AbstractContextManager[Program]:
         """The program in its box, or without one if the settings allow that; else ConfigError."""
         is_required = self._sandbox.mode is SandboxMode.REQUIRED
         if not server.definition.sandbox:

@@ -5,7 +5,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from msgspec import Struct
 
@@ -19,17 +19,6 @@ def usual_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that every program may have; none of them is a secret."""
     usual = {name: environment[name] for name in _USUAL if name in environment}
     return {"TMPDIR": environment.get("TMPDIR") or tempfile.gettempdir(), **usual}
-
-
-class Startable(Protocol):
-    """A program that can be started once."""
-
-    def start(self) -> subprocess.Popen[bytes]:
-        """The process, in a session of its own and with pipes for its output.
-
-        Raises OSError if it can't be started.
-        """
-        ...
 
 
 class Program(Struct, frozen=True):

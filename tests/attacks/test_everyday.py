@@ -12,7 +12,7 @@ from shepherd.events import ignore_events
 from shepherd.tools.confinement import Command, Confiner, Plan
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, parse_rule
-from shepherd.tools.program import Program, Startable
+from shepherd.tools.program import Program
 from shepherd.tools.sandbox.boxes.box import Report, ignore_refusals
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.sandbox import Finding, Sandbox
@@ -31,7 +31,7 @@ class NoBox:
     @contextmanager
     def enter(
         self, program: Program, profile: Profile, report: Report = ignore_refusals
-    ) -> Generator[Startable]:
+    ) -> Generator[Program]:
         raise ToolError("not in this test")
         yield
 

@@ -1,7 +1,6 @@
-"""The process that becomes a command in a box: it starts first, and then waits for orders."""
+"""Starts a command in a box: a small program encloses itself, and then becomes the command."""
 
 import contextlib
-import errno
 import functools
 import importlib.util
 import io
@@ -11,21 +10,18 @@ import os
 import pkgutil
 import secrets
 import select
+import shlex
 import signal
-import socket
-import subprocess
 import time
 import zipfile
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.abc import InspectLoader
 from pathlib import Path, PurePosixPath
 
-from msgspec import Struct, field
-
 from shepherd.errors import ToolError
-from shepherd.tools.program import Program
 from shepherd.tools.sandbox import inside
+from shepherd.tools.sandbox.inside.orders import SETUP_FAILED
 from shepherd.tools.sandbox.profile import Limits, memory_bound
 from shepherd.tools.sandbox.view.toolchains import interpreter
 
@@ -91,15 +87,21 @@ def memory_file(content: bytes) -> Generator[int]:
         yield descriptor
 
 
-def await_first_process(channel: socket.socket) -> None:
-    """Wait until the process that a helper reported as `{"child-pid": N}` is dead.
+@contextmanager
+def first_process() -> Generator[int]:
+    """A descriptor to which a helper reports a process as `{"child-pid": N}`.
 
-    It is the first process of the box; all others inside die with it.
+    It is the first process of the box; all others inside die with it. The end waits for its death.
     """
-    channel.setblocking(False)  # a helper that failed before its report sends none
-    with contextlib.suppress(BlockingIOError, ConnectionResetError):
-        if text := channel.recv(_MAX_INFO):
-            _await_end(int(json.loads(text)["child-pid"]))
+    ours, theirs = os.pipe()
+    try:
+        yield theirs
+    finally:
+        os.close(theirs)
+        os.set_blocking(ours, False)  # a helper that failed before its report sends none
+        with os.fdopen(ours, "rb", buffering=0) as channel:
+            if text := channel.read(_MAX_INFO):
+                _await_end(int(json.loads(text)["child-pid"]))
 
 
 def _await_end(process: int) -> None:
@@ -123,139 +125,23 @@ def _await_end(process: int) -> None:
 _VARIABLES = ("LANG", "LANGUAGE", "LD_LIBRARY_PATH")
 
 
-class HelperKind(Struct, frozen=True):
-    """What a helper runs: `main` in `inside`, with a channel for its orders and the `options`."""
-
-    main: Callable[..., None]
-    limits: Limits
-    options: Mapping[str, bool] = field(default_factory=dict[str, bool])
-
-
-class Helper:
-    """A process in its own control groups that waits for orders, and ends with this process.
-
-    Raises OSError or ToolError if it can't be started.
-    """
-
-    def __init__(self, kind: HelperKind) -> None:
-        self.kind = kind
-        self._waits_for_orders = True
-        with ExitStack() as resources:  # closes everything if the process can't be started
-            groups = resources.enter_context(control_groups(kind.limits))
-            self._channel, theirs = socket.socketpair()
-            resources.callback(self._channel.close)
-            values = {"channel": theirs.fileno(), **kind.options}
-            with theirs, memory_file(payload(values)) as code:
-                argv, passed = helper_argv(kind.main, code), (code, theirs.fileno())
-                program = Program(argv, Path("/"), _environment(), pass_fds=passed)
-                self._process = program.start()
-            self._join(groups)
-            self._resources = resources.pop_all()  # until `close`
-
-    @property
-    def info(self) -> int:
-        """The number of the descriptor that receives `{"child-pid": N}`."""
-        return self._channel.fileno()
-
-    def is_alive(self) -> bool:
-        """Whether the process still waits."""
-        return self._process.poll() is None
-
-    def prepare(self, surroundings: Mapping[str, object]) -> None:
-        """Let the helper do the steps that need no orders; raises ToolError as `send` does."""
-        self._send(surroundings, [], [])
-
-    def send(
-        self, orders: Mapping[str, object], descriptors: Mapping[int, int]
-    ) -> subprocess.Popen[bytes]:
-        """Send the orders, and return the process.
-
-        The `descriptors` go with them under new numbers. Raises ToolError if the process has ended.
-        """
-        self._send(orders, [*descriptors.values(), self.info], list(descriptors))
-        self._waits_for_orders = False
-        return self._process
-
-    def fetch(self, request: bytes) -> int:
-        """The descriptor with which the helper answers a request; see `views.serve_views`.
-
-        Raises OSError. Then the helper may not be used again.
-        """
-        self._channel.settimeout(_TIMEOUT)
-        self._channel.sendall(request)
-        flags = socket.MSG_CMSG_CLOEXEC
-        answer, descriptors, _, _ = socket.recv_fds(self._channel, 1, 1, flags)
-        if not descriptors:
-            number = answer[0] if answer else errno.EPIPE
-            raise OSError(number, os.strerror(number))
-        self._channel.recv(1)  # the helper has closed its own descriptor
-        return descriptors[0]
-
-    def close(self) -> None:
-        """End the process if it still waits; else wait for the end of its box's first process."""
-        with self._resources:
-            if self._waits_for_orders:
-                self._channel.close()
-                self._dismiss()
-            else:
-                await_first_process(self._channel)
-
-    def _join(self, groups: Sequence[str]) -> None:
-        """Move the process to control groups, while it loads; raises ToolError."""
-        try:
-            for path in groups:
-                Path(path).write_text(str(self._process.pid), "ascii")
-        except OSError as error:
-            self._final_output()
-            text = f"the sandbox can't limit the command: {error.strerror}"
-            raise ToolError(text) from error
-
-    def _send(
-        self, values: Mapping[str, object], numbers: list[int], descriptors: list[int]
-    ) -> None:
-        """Send values, and descriptors with the numbers that they get; see `orders.receive`."""
-        with memory_file(marshal.dumps((dict(values), numbers))) as file:
-            try:
-                socket.send_fds(self._channel, [b"!"], [file, *descriptors])
-            except OSError as error:
-                raise ToolError(
-                    f"the sandbox's helper has ended: {self._final_output()}"
-                ) from error
-
-    def _final_output(self) -> str:
-        """What a helper that has failed wrote about it."""
-        self._process.kill()
-        _out, err = self._process.communicate()
-        return err.decode("utf-8", "replace").strip()
-
-    def _dismiss(self) -> None:
-        """Wait for the process, which ends as its channel is closed."""
-        with self._process as process:  # closes its pipes
-            try:
-                process.wait(_TIMEOUT)
-            except subprocess.TimeoutExpired:
-                process.kill()
-
-
-class OrderedProgram(Struct, frozen=True):
-    """A program that a helper becomes when it gets its orders."""
-
-    helper: Helper
-    orders: Mapping[str, object]
-    descriptors: Mapping[int, int]
-
-    def start(self) -> subprocess.Popen[bytes]:
-        """See `Startable.start`."""
-        return self.helper.send(self.orders, self.descriptors)
-
-
-def _environment() -> dict[str, str]:
+def helper_environment() -> dict[str, str]:
     """The variables that an interpreter needs, and no others, because a command may read them."""
     return {
         name: value
         for name, value in os.environ.items()
         if name in _VARIABLES or name.startswith("LC_")
     }
+
+
+def joined(groups: Iterable[str], argv: Sequence[str]) -> list[str]:
+    """The command line in these control groups; SIGINT and SIGTERM stay ignored.
+
+    Who has forked before could leave processes outside of the groups, so it joins them first.
+    """
+    failure = f'{{ echo "the sandbox can\'t limit the command" >&2; exit {SETUP_FAILED}; }}'
+    joins = [f"echo 0 > {shlex.quote(group)} || {failure}" for group in groups]
+    return ["/bin/sh", "-c", "\n".join(["trap '' INT TERM", *joins, 'exec "$0" "$@"']), *argv]
 
 
 _MOUNT = Path("/sys/fs/cgroup")

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from shepherd.config.section import SandboxMode
 from shepherd.tools.layer.layer import Layer
-from shepherd.tools.program import Program, Startable
+from shepherd.tools.program import Program
 from shepherd.tools.sandbox.boxes.box import Attempt, Box
 from shepherd.tools.sandbox.boxes.macos import SandboxExec
 from shepherd.tools.sandbox.boxes.probe import probe
@@ -70,8 +70,8 @@ class Confinement(Struct, frozen=True):
     layer: Layer | None = None
     refusals: list[Refusal] = field(default_factory=list[Refusal])
 
-    def enter(self, program: Program) -> AbstractContextManager[Startable]:
-        """A startable `program` inside the box; raises ToolError if the box can't be created."""
+    def enter(self, program: Program) -> AbstractContextManager[Program]:
+        """The `program` inside the box; raises ToolError if the box can't be created."""
         return self.box.enter(program, self.profile, self.refusals.append)
 
     def refusal(self, out: str, err: str, exit_code: int) -> Refusal | None:

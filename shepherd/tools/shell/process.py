@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from shepherd.errors import ToolError
 from shepherd.tools.paths import reason
-from shepherd.tools.program import Program, Startable
+from shepherd.tools.program import Program
 from shepherd.tools.sandbox.refusal import Refusal
 from shepherd.tools.sandbox.sandbox import Confinement
 
@@ -86,7 +86,7 @@ class _PipeReader(asyncio.Protocol):
             self.end_of_output.set_result(None)
 
 
-async def run_program(program: Startable, out: Sink, err: Sink, timeout: float) -> Exit:
+async def run_program(program: Program, out: Sink, err: Sink, timeout: float) -> Exit:
     """Run until the program ends, `timeout` seconds have passed, or a sink returns False.
 
     After a timeout, a sink's stop, or a cancelled task, the whole process group gets SIGTERM and

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 from msgspec.structs import replace
 
-from shepherd.tools.program import Program, Startable
+from shepherd.tools.program import Program
 from shepherd.tools.sandbox.boxes.box import Box, Report, ignore_refusals
 from shepherd.tools.sandbox.boxes.probe import probe
 from shepherd.tools.sandbox.profile import Profile
@@ -28,7 +28,7 @@ class Leaking:
     @contextmanager
     def enter(
         self, program: Program, profile: Profile, report: Report = ignore_refusals
-    ) -> Generator[Startable]:
+    ) -> Generator[Program]:
         with self.box.enter(program, self.change(profile), report) as startable:
             yield startable
 
@@ -42,7 +42,7 @@ class Open:
     @contextmanager
     def enter(
         self, program: Program, profile: Profile, report: Report = ignore_refusals
-    ) -> Generator[Startable]:
+    ) -> Generator[Program]:
         yield program
 
 

@@ -3,20 +3,26 @@
 import os
 import re
 import stat
-import threading
-import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
-from msgspec import Struct, field
+from msgspec import Struct
+from msgspec.structs import replace
 
-from shepherd.errors import ToolError
 from shepherd.tools.files.opening import closing_descriptor, open_parent
-from shepherd.tools.program import Program, Startable
-from shepherd.tools.sandbox.helpers import Helper, HelperKind, OrderedProgram, memory_file
+from shepherd.tools.program import Program
+from shepherd.tools.sandbox.helpers import (
+    control_groups,
+    first_process,
+    helper_argv,
+    helper_environment,
+    joined,
+    memory_file,
+    payload,
+)
 from shepherd.tools.sandbox.profile import SHARED_MEMORY, Profile, resource_limits
 from shepherd.tools.sandbox.refusal import Refusal, Refused
 from shepherd.tools.sandbox.repository import programs_of
@@ -51,8 +57,8 @@ class Box(Protocol):
 
     def enter(
         self, program: Program, profile: Profile, report: Report = ignore_refusals
-    ) -> AbstractContextManager[Startable]:
-        """A startable `program` inside the box; leave the context after the program has ended.
+    ) -> AbstractContextManager[Program]:
+        """The `program` inside the box; leave the context after the program has ended.
 
         Raises ToolError if the profile can't be enforced. `report` is called when the context ends.
         No process from inside the box is alive afterwards.
@@ -175,144 +181,75 @@ def _size(entry: os.DirEntry[str]) -> int:
         return 0
 
 
-class Spares:
-    """The helpers of one box; after the first command, one is always ready."""
+class HelperBox(ABC):
+    """A box whose helper encloses itself and becomes the command."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()  # of both fields below
-        self._ready: list[Helper] = []  # the helper that waits, if any
-        self._making: threading.Thread | None = None  # starts the next one
-        weakref.finalize(self, _close, self._ready)  # also at the end of the session
+    name: str
+    takes_layers: bool
 
     @contextmanager
-    def take(self, kind: HelperKind) -> Generator[Helper]:
-        """A helper of this kind; no process of it is alive afterwards.
+    def enter(
+        self, program: Program, profile: Profile, report: Report = ignore_refusals
+    ) -> Generator[Program]:
+        """See `Box.enter`.
 
-        Raises OSError or ToolError if it can't be started.
+        At the end, changes of paths that mounts can't protect are taken back, and lost files are
+        reported.
         """
-        with closing(self._spare(kind) or Helper(kind)) as helper:
-            yield helper
+        with ExitStack() as resources:  # the end goes backwards: first the box
+            private = resources.enter_context(private_files())
+            resources.callback(report_leftovers, private, real(profile.home), report)
+            resources.callback(Watch(profile).undo, report)
+            groups = resources.enter_context(control_groups(profile.limits))
+            info = resources.enter_context(first_process())
+            main, orders = self._orders(program, profile, private)
+            content = payload({**orders, "info": info})
+            code = resources.enter_context(memory_file(content))
+            argv = self._argv(helper_argv(main, code), profile, info)
+            yield replace(
+                program,
+                argv=joined(groups, argv),
+                cwd=Path("/"),
+                environment=helper_environment(),
+                pass_fds=(*program.pass_fds, code, info),
+            )
 
-    def refill(self, kind: HelperKind) -> None:
-        """Start a helper in a thread if none is ready."""
-        with self._lock:
-            if not self._ready and self._making is None:
-                self._making = threading.Thread(target=self._make, args=(kind,), name="helper")
-                self._making.start()
+    @abstractmethod
+    def _orders(
+        self, program: Program, profile: Profile, private: PrivateFiles
+    ) -> tuple[Callable[..., None], dict[str, object]]:
+        """What the helper runs, and its `Orders`.
 
-    def _make(self, kind: HelperKind) -> None:
-        """Start a helper: the thread `helper`, which ends when it is started."""
-        with suppress(OSError, ToolError):  # the next command reports it
-            helper = Helper(kind)
-            with self._lock:
-                self._ready.append(helper)
+        Raises ToolError if the box can't enforce the profile.
+        """
 
-    def _spare(self, kind: HelperKind) -> Helper | None:
-        """The helper that waits, if it is of this kind; one of another kind is ended."""
-        with self._lock:
-            making, self._making = self._making, None
-        if making is not None:
-            making.join()
-        with self._lock:
-            helper = self._ready.pop() if self._ready else None
-        if helper is None or (helper.kind == kind and helper.is_alive()):
-            return helper  # None: the caller starts one
-        helper.close()
-        return None
-
-
-def _close(helpers: list[Helper]) -> None:
-    """End the helpers that still wait."""
-    while helpers:
-        helpers.pop().close()
+    def _argv(self, helper: list[str], profile: Profile, info: int) -> list[str]:
+        """The command line that starts the helper; `info` is a descriptor of `first_process`."""
+        return helper
 
 
-class Preparation(Struct):
-    """The helper that becomes the command, and its resources."""
-
-    private: PrivateFiles
-    helper: Helper
-    resources: ExitStack
-    descriptors: dict[int, int] = field(default_factory=dict[int, int])
-
-    def send(self, content: bytes) -> int:
-        """A descriptor from which the helper can read `content`."""
-        descriptor = self.resources.enter_context(memory_file(content))
-        self.descriptors[descriptor] = descriptor
-        return descriptor
-
-    def surroundings(self, profile: Profile) -> dict[str, object]:
-        """What a helper with namespaces needs before its orders."""
-        return {
-            "new_root": str(self.private.new_root),
-            "shared_memory": SHARED_MEMORY,
-            "processes": profile.limits.processes,
-        }
-
-    def separate_orders(self, program: Program, profile: Profile) -> dict[str, object]:
-        """The orders for a helper with namespaces; raises ToolError."""
-        environment = boxed_environment(program.environment, temp="/tmp")
-        visible = mounts(profile, self.private, environment)
-        network = Network.INTERNET if profile.network else Network.OWN
-        return {
-            **common_orders(program, profile),
-            "environment": environment,
-            "mounts": [(int(m.kind), str(m.target), str(m.source)) for m in visible],
-            "filter": filter_for_this_machine(FilterOptions(network)),
-        }
-
-    def order(self, program: Program, orders: Mapping[str, object]) -> OrderedProgram:
-        """A startable command with the descriptors of `program`."""
-        passed = {descriptor: descriptor for descriptor in program.pass_fds}
-        if program.stdin is not None:
-            passed[program.stdin.fileno()] = 0  # the standard input
-        return OrderedProgram(self.helper, orders, {**passed, **self.descriptors})
-
-
-def common_orders(program: Program, profile: Profile) -> dict[str, object]:
+def common_orders(program: Program, profile: Profile, private: PrivateFiles) -> dict[str, object]:
     """The orders that are the same in all boxes."""
     return {
         "command": list(program.argv),
         "cwd": str(real(profile.cwd)),
         "limits": resource_limits(profile.limits),
         "pass_fds": program.pass_fds,
+        "network": profile.network,
+        "new_root": str(private.new_root),
+        "shared_memory": SHARED_MEMORY,
+        "processes": profile.limits.processes,
     }
 
 
-class HelperBox(ABC):
-    """A box whose helper, which waits already, encloses itself and becomes the command."""
-
-    name: str
-    takes_layers: bool
-
-    def __init__(self) -> None:
-        self._helpers = Spares()
-
-    @contextmanager
-    def enter(
-        self, program: Program, profile: Profile, report: Report = ignore_refusals
-    ) -> Generator[Startable]:
-        """See `Box.enter`.
-
-        At the end, changes of paths that mounts can't protect are taken back, lost files are
-        reported, and a helper for the next command is started.
-        """
-        kind = self._kind(profile)
-        with ExitStack() as resources:  # the end goes backwards: first the helper with its box
-            resources.callback(self._helpers.refill, kind)
-            private = resources.enter_context(private_files())
-            resources.callback(report_leftovers, private, real(profile.home), report)
-            resources.callback(Watch(profile).undo, report)
-            helper = resources.enter_context(self._helpers.take(kind))
-            prepared = Preparation(private, helper, resources)
-            yield prepared.order(program, self._orders(program, profile, prepared))
-
-    @abstractmethod
-    def _kind(self, profile: Profile) -> HelperKind:
-        """The helper that this box needs."""
-
-    @abstractmethod
-    def _orders(
-        self, program: Program, profile: Profile, prepared: Preparation
-    ) -> dict[str, object]:
-        """The orders for the helper; raises ToolError if the box can't enforce the profile."""
+def separate_orders(program: Program, profile: Profile, private: PrivateFiles) -> dict[str, object]:
+    """The orders for namespaces; raises ToolError."""
+    environment = boxed_environment(program.environment, temp="/tmp")
+    visible = mounts(profile, private, environment)
+    network = Network.INTERNET if profile.network else Network.OWN
+    return {
+        **common_orders(program, profile, private),
+        "environment": environment,
+        "mounts": [(int(m.kind), str(m.target), str(m.source)) for m in visible],
+        "filter": filter_for_this_machine(FilterOptions(network)),
+    }

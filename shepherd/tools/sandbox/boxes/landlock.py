@@ -1,20 +1,19 @@
 """Confines commands with Landlock and seccomp, and with namespaces if they are available."""
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from shepherd.errors import ToolError
 from shepherd.tools.program import Program
-from shepherd.tools.sandbox.boxes.box import HelperBox, Preparation, common_orders
-from shepherd.tools.sandbox.helpers import HelperKind
+from shepherd.tools.sandbox.boxes.box import HelperBox, common_orders, separate_orders
 from shepherd.tools.sandbox.inside import native
-from shepherd.tools.sandbox.inside.enclose import enclose
+from shepherd.tools.sandbox.inside.enclose import enclose, enclose_bare
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.seccomp import FilterOptions, Network, filter_for_this_machine
 from shepherd.tools.sandbox.view import layout, toolchains
-from shepherd.tools.sandbox.view.private import boxed_environment
+from shepherd.tools.sandbox.view.private import PrivateFiles, boxed_environment
 
 Rights = list[tuple[str, int]]
 
@@ -71,16 +70,10 @@ class Landlock(HelperBox):
     name = "landlock"
     takes_layers = True
 
-    def _kind(self, profile: Profile) -> HelperKind:
-        options = {"bare": False, "network": profile.network}
-        return HelperKind(enclose, profile.limits, options)
-
     def _orders(
-        self, program: Program, profile: Profile, prepared: Preparation
-    ) -> dict[str, object]:
-        # the helper works on while the orders are made
-        prepared.helper.prepare(prepared.surroundings(profile))
-        return prepared.separate_orders(program, profile)
+        self, program: Program, profile: Profile, private: PrivateFiles
+    ) -> tuple[Callable[..., None], dict[str, object]]:
+        return enclose, separate_orders(program, profile, private)
 
 
 class BareLandlock(HelperBox):
@@ -89,16 +82,12 @@ class BareLandlock(HelperBox):
     name = "landlock-bare"
     takes_layers = False  # it has no mounts
 
-    def _kind(self, profile: Profile) -> HelperKind:
-        return HelperKind(enclose, profile.limits, {"bare": True, "network": profile.network})
-
     def _orders(
-        self, program: Program, profile: Profile, prepared: Preparation
-    ) -> dict[str, object]:
-        abi, private = native.version(), prepared.private
+        self, program: Program, profile: Profile, private: PrivateFiles
+    ) -> tuple[Callable[..., None], dict[str, object]]:
+        abi = native.version()
         if abi < _TRUNCATION:
             raise ToolError("Landlock without namespaces needs Linux 6.2 or newer")
-        prepared.helper.prepare(prepared.surroundings(profile))
         layout.check_root(toolchains.real(profile.root))
         environment = boxed_environment(program.environment, str(private.temp))
         environment["HOME"] = str(private.home)
@@ -112,8 +101,8 @@ class BareLandlock(HelperBox):
         network = Network.INTERNET if profile.network else Network.NONE
         # where Landlock does not confine signals, the filter refuses them
         options = FilterOptions(network, bare=True, signals=abi >= _SIGNALS)
-        return {
-            **common_orders(program, profile),
+        return enclose_bare, {
+            **common_orders(program, profile, private),
             "environment": environment,
             "rights": bare_rights(
                 visible, layout.protected_paths(profile), layout.hidden_paths(profile)

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from shepherd.errors import ToolError
-from shepherd.tools.program import Program, Startable
+from shepherd.tools.program import Program
 from shepherd.tools.sandbox.boxes.box import Attempt, Box
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.view.toolchains import real
@@ -52,7 +52,7 @@ class Captured(Struct, frozen=True):
     err: str
 
 
-def capture(program: Startable, timeout: float) -> Captured:
+def capture(program: Program, timeout: float) -> Captured:
     """Run the program for up to `timeout` seconds; raises subprocess.TimeoutExpired."""
     with program.start() as process:
         try:

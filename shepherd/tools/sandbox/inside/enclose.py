@@ -2,6 +2,7 @@
 
 import os
 import time
+from _collections_abc import Callable  # `collections` itself would take longer to import
 
 from shepherd.tools.sandbox.inside import native
 from shepherd.tools.sandbox.inside.namespaces import Root, leave_owner, rights_beside, separate
@@ -11,27 +12,20 @@ from shepherd.tools.sandbox.inside.orders import (
     Orders,
     become,
     close_others,
-    receive,
-    receive_surroundings,
     set_limits,
     signals,
     stop,
 )
 
 
-def enclose(channel: int, *, bare: bool, network: bool) -> None:
-    """Become a command in three steps: at the start, before a command, and with its orders.
+def enclose(**values: object) -> None:
+    """Become the command by namespaces, Landlock and seccomp; ends like it, and does not return."""
+    _become_in(_run_separate, values)
 
-    Uses namespaces, Landlock and seccomp; with `bare`, no namespaces. Ends like the command; does
-    not return.
-    """
-    try:
-        if bare:
-            _run_bare(channel, network=network)
-        else:
-            _run_separate(channel, network=network)
-    except OSError as error:
-        _stop_setup(error)
+
+def enclose_bare(**values: object) -> None:
+    """The same without namespaces."""
+    _become_in(_run_bare, values)
 
 
 def finish_nested(**values: object) -> None:
@@ -40,42 +34,43 @@ def finish_nested(**values: object) -> None:
     bubblewrap mounts by path, and follows links, which another boxed command can make at any time.
     So all that the command sees is mounted here.
     """
-    orders = Orders(**values)
+    _become_in(_run_nested, values)
+
+
+def _become_in(run: Callable[[Orders], None], values: dict[str, object]) -> None:
+    """Run the steps, or end this process: without each of them the command must not run."""
     try:
-        # in bubblewrap's own namespace, because the command can look through its first process
-        root = Root(orders.new_root)
-        root.prepare(orders.shared_memory, orders.processes)
-        root.enter(orders.mounts)
-        leave_owner(orders.user, orders.group)
-        native.limit_capabilities()
-        orders.rights = None
-        _confine(orders, tcp=True)
+        run(Orders(**values))
     except OSError as error:
-        _stop_setup(error)
+        step = error.filename or "a step"
+        stop(f"the sandbox can't be set up: {step}: {error.strerror}", SETUP_FAILED)
 
 
-def _stop_setup(error: OSError) -> None:
-    """End this process, because a step failed without which the command must not run."""
-    step = error.filename or "a step"
-    stop(f"the sandbox can't be set up: {step}: {error.strerror}", SETUP_FAILED)
+def _run_nested(orders: Orders) -> None:
+    # in bubblewrap's own namespace, because the command can look through its first process
+    root = Root(orders.new_root)
+    root.prepare(orders.shared_memory, orders.processes)
+    root.enter(orders.mounts)
+    leave_owner(orders.user, orders.group)
+    native.limit_capabilities()
+    orders.rights = None
+    _confine(orders, tcp=True)
 
 
-def _run_separate(channel: int, *, network: bool) -> None:
+def _run_separate(orders: Orders) -> None:
     """Become the command in new namespaces, as the grandchild of this process.
 
     The child is the first process of the namespace: all others end with it. A process gets a new
     namespace of processes only by a fork, and the first one must stay to reap the others.
     """
-    separate(network=network)
+    separate(network=orders.network)
     native.limit_capabilities()
-    surroundings = receive_surroundings(channel)
-    _go_on_in_child(report_to=channel)
+    _go_on_in_child(report_to=orders.info)
     native.control_process(native.PR_SET_PDEATHSIG, signals.SIGKILL)
     native.unshare(native.CLONE_NEWNS)
     _go_on_in_child()
-    root = Root(surroundings.new_root)
-    root.prepare(surroundings.shared_memory, surroundings.processes)
-    orders = receive(channel)
+    root = Root(orders.new_root)
+    root.prepare(orders.shared_memory, orders.processes)
     root.enter(orders.mounts)
     orders.rights = rights_beside(orders.mounts)
     _confine(orders, tcp=True)
@@ -92,14 +87,13 @@ def _go_on_in_child(report_to: int | None = None) -> None:
         exit_like(wait_for(child))
 
 
-def _run_bare(channel: int, *, network: bool) -> None:
+def _run_bare(orders: Orders) -> None:
     """Become the command as the child of this process, which ends all that it leaves behind."""
     native.limit_capabilities()
     native.control_process(native.PR_SET_CHILD_SUBREAPER, 1)
-    receive_surroundings(channel)
     native.control_process(native.PR_SET_DUMPABLE, 0)
     tasks = running_tasks()  # the limit of processes counts those outside of the box, too
-    report_process(channel, os.getpid())
+    report_process(orders.info, os.getpid())
     reaper = os.getpid()
     child = os.fork()
     if child:
@@ -108,10 +102,9 @@ def _run_bare(channel: int, *, network: bool) -> None:
     native.control_process(native.PR_SET_PDEATHSIG, signals.SIGKILL)
     if os.getppid() != reaper:  # it died before the signal was set, so that none will come
         os._exit(SETUP_FAILED)
-    orders = receive(channel)
     if "NPROC" in orders.limits:
         orders.limits["NPROC"] += tasks
-    _confine(orders, tcp=network)
+    _confine(orders, tcp=orders.network)
 
 
 def _confine(orders: Orders, *, tcp: bool) -> None:

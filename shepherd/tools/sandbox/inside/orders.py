@@ -1,6 +1,5 @@
-"""Orders for a program that was started ahead of time, and how it becomes the command in them."""
+"""Orders for a helper, and how it becomes the command in them."""
 
-import marshal
 import os
 import resource
 import sys
@@ -13,23 +12,16 @@ signals = __import__("_signal")
 sockets = __import__("_socket")
 """The core of `socket`, which would import enum and selectors and take longer."""
 
-_MAX_DESCRIPTORS = 253  # the kernel's maximum number of descriptors in one message
 _STANDARD = 3
 
 
-class Values:
-    """Named values; a plain class, because importing dataclasses is slow."""
+class Orders:
+    """The command to run, and its settings; a plain class, as importing dataclasses is slow.
 
-    def __init__(self, **values: object) -> None:
-        self.__dict__.update(values)
-
-
-class Orders(Values):
-    """The command to run, and its settings.
-
-    Bubblewrap itself has only a command. `rights` are for Landlock, None without it; `mounts` are
-    for the namespaces. The command inherits the descriptors `pass_fds`. In bubblewrap, it has this
-    `user` and `group`, and the surroundings come with the orders.
+    `rights` are for Landlock, None without it. `mounts` and the directory `new_root` are for
+    namespaces, in which there is `shared_memory` and a number of `processes`. The command inherits
+    the descriptors `pass_fds`. In bubblewrap, it has this `user` and `group`. The process for which
+    the caller waits is reported to the descriptor `info`.
     """
 
     command: list[str]
@@ -45,75 +37,11 @@ class Orders(Values):
     new_root: str
     shared_memory: int
     processes: int | None
+    network: bool
+    info: int
 
-
-class Surroundings(Values):
-    """The directory in which the root of a command is built, and its limits."""
-
-    new_root: str
-    shared_memory: int
-    processes: int | None
-
-
-def receive(channel: int) -> Orders:
-    """Receive the orders from a socket; end this process if the caller closes the socket.
-
-    The received descriptors, and the channel as the last, get the numbers that the caller chose.
-    All other descriptors are closed, except the standard ones.
-    """
-    values, targets, descriptors = _message(channel)
-    _place([*descriptors, channel], targets)
-    return Orders(**values)
-
-
-def receive_surroundings(channel: int) -> Surroundings:
-    """Receive the values of a command that are known before its orders; the channel stays open."""
-    values, _targets, _descriptors = _message(channel)
-    return Surroundings(**values)
-
-
-def launch(channel: int) -> None:
-    """Wait for orders, and become bubblewrap, which they name; SIGTERM stays ignored."""
-    orders = receive(channel)
-    program = orders.command[0]
-    try:
-        os.execve(program, orders.command, os.environ)
-    except OSError as error:
-        stop(f"the sandbox can't be set up: {program}: {error.strerror}", SETUP_FAILED)
-
-
-def _message(channel: int) -> tuple[dict[str, object], list[int], list[int]]:
-    """Values, the numbers that the caller chose, and the descriptors that get them."""
-    for number in (signals.SIGINT, signals.SIGTERM):  # Shepherd ends a helper by its channel
-        signals.signal(number, signals.SIG_IGN)
-    plug = sockets.socket(fileno=channel)
-    space = sockets.CMSG_SPACE(4 * _MAX_DESCRIPTORS)
-    data, ancillary, _flags, _address = plug.recvmsg(1, space)
-    plug.detach()
-    if not data:  # the caller has closed it
-        os._exit(0)
-    _level, _kind, packed = ancillary[0]
-    memory_file, *descriptors = _numbers(packed)
-    with open(memory_file, "rb", buffering=0) as content:
-        values, targets = marshal.loads(content.read())
-    return values, targets, descriptors
-
-
-def _numbers(packed: bytes) -> list[int]:
-    """The descriptors of a message, each an integer of four bytes."""
-    starts = range(0, len(packed), 4)
-    return [int.from_bytes(packed[start : start + 4], sys.byteorder) for start in starts]
-
-
-def _place(descriptors: list[int], targets: list[int]) -> None:
-    """Give each descriptor its target as its number, and close all others."""
-    # in two steps, as a target may be the number that another descriptor has now
-    border = max(_STANDARD, *descriptors, *targets) + 1
-    for offset, descriptor in enumerate(descriptors):
-        os.dup2(descriptor, border + offset)
-    for offset, target in enumerate(targets):
-        os.dup2(border + offset, target)
-    close_others(tuple(targets))
+    def __init__(self, **values: object) -> None:
+        self.__dict__.update(values)
 
 
 def close_others(keep: tuple[int, ...] = ()) -> None:
