@@ -20,6 +20,7 @@ from shepherd.tools.layer.effect import read_effect
 from shepherd.tools.layer.git import is_of_git
 from shepherd.tools.layer.patch import patch
 from shepherd.tools.layer.shared import SharedLayer
+from shepherd.tools.layer.view import view_of
 from shepherd.tools.paths import REAL_FILES
 from shepherd.tools.permissions.approval import Approver, CallObserver, harmless_error
 from shepherd.tools.permissions.policy import PermissionPolicy, Verdict
@@ -201,7 +202,7 @@ class ToolRunner:
         async with AsyncExitStack() as seen:
             if review is not None:
                 layer = await review.open(await self._confiner.layer_place(), self.policy.cwd)
-                view = await seen.enter_async_context(review.views.of(layer))
+                view = await seen.enter_async_context(view_of(layer))
                 context = replace(context, view=view)
             prepared = await self._prepare(call, tool, arguments, context, consent)
             plan = await consent.obtain(prepared)

@@ -7,14 +7,12 @@ from shepherd.errors import ToolError
 from shepherd.tasks import in_thread_to_end
 from shepherd.tools.layer.layer import Layer
 from shepherd.tools.layer.merge import keep_bases_so_far
-from shepherd.tools.layer.view import Views
 
 
 class SharedLayer:
     """The layer of a turn in the mode `review`; it is made at the first call that needs it."""
 
     def __init__(self) -> None:
-        self.views = Views()
         self.layer: Layer | None = None
 
     async def open(self, place: Path | None, root: Path) -> Layer:
