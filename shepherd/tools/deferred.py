@@ -2,10 +2,10 @@
 
 import asyncio
 import json
-import math
 import re
-from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+import sqlite3
+from collections.abc import Container, Iterable, Sequence
+from contextlib import closing
 from difflib import get_close_matches
 from typing import Annotated, Any, cast
 
@@ -259,11 +259,11 @@ def _no_match(tools: Sequence[ToolSpec]) -> str:
     return f"{text} There are {pluralize(len(tools), 'tool')}{of_servers}."
 
 
-SATURATION, LENGTH_SHARE = 1.2, 0.75
-"""The usual constants k1 and b of BM25."""
-
-NAME_WEIGHT = 4
-"""The weight of a word in a tool's name; one in its description has the weight 1."""
+_INDEX = """
+CREATE VIRTUAL TABLE tools USING fts5 (name, description, arguments, tokenize = 'porter');
+INSERT INTO tools (tools, rank) VALUES ('rank', 'bm25(4, 1, 1)');
+"""
+"""A word in a tool's name weighs four times as much as others; the lowest rank is the best."""
 
 MAX_NAME = 100
 """Characters of a wrong name that are compared."""
@@ -283,50 +283,33 @@ _IGNORED = frozenset(
 
 def search_tools(tools: Sequence[ToolSpec], query: str, limit: int) -> list[ToolSpec]:
     """The best tools, best first; a tool that the query names comes first."""
-    documents = [_document(tool) for tool in tools]
-    weights = _weights(query, documents)
-    mean_length = sum(document.total() for document in documents) / max(1, len(documents))
-    query_words = query.casefold().split()
-    scores: dict[int, float] = {}
-    for i, document in enumerate(documents):
-        scores[i] = _score(document, weights, document.total() / max(1.0, mean_length))
-        if tools[i].name.casefold() in query_words:
-            scores[i] += 100  # far more than the words of a usual query score
-    best = max(scores.values(), default=0)
-    ranked = sorted(scores, key=lambda i: (-scores[i], i))
+    texts = [
+        [
+            _words(text)
+            for text in (tool.name, tool.description, " ".join(_properties(tool.parameters)))
+        ]
+        for tool in tools
+    ]
+    named = [n for n, t in enumerate(tools) if t.name.casefold() in query.casefold().split()]
+    with closing(sqlite3.connect(":memory:")) as index:
+        index.executescript(_INDEX)
+        rows = ([" ".join(words) for words in row] for row in texts)
+        index.executemany("INSERT INTO tools VALUES (?, ?, ?)", rows)
+
+        def matches(words: Iterable[str]) -> list[tuple[int, float]]:
+            terms = " OR ".join(f'"{word}"' for word in words)
+            statement = "SELECT rowid - 1, rank FROM tools WHERE tools MATCH ? ORDER BY rank, rowid"
+            return index.execute(statement, (terms,)).fetchall() if terms else []
+
+        known = {word for row in texts for words in row for word in words}
+        words: list[str] = []
+        for word in _words(query):
+            if word not in _IGNORED:  # what no tool has becomes the most similar word
+                words += [word] if matches([word]) else _similar(word, known, limit=1)
+        ranked = matches(words)
     # what is much worse than the best one only shares a common word with the query
-    kept = [i for i in ranked if scores[i] > 0 and scores[i] >= MIN_COVERAGE * best]
-    return [tools[i] for i in kept[:limit]]
-
-
-def _weights(query: str, documents: Sequence[Counter[str]]) -> dict[str, float]:
-    """The query's words, each with its weight: the fewer tools have it, the more it tells.
-
-    This is the IDF of BM25. A word that no tool has becomes the most similar one.
-    """
-    tools_with_word = Counter(word for document in documents for word in document)
-    weights: dict[str, float] = {}
-    for term in stems(query):
-        if term in _IGNORED:
-            continue
-        similar = [term] if term in tools_with_word else _similar(term, tools_with_word, limit=1)
-        for word in similar:
-            count = tools_with_word[word]
-            weights[word] = math.log(1 + (len(documents) - count + 0.5) / (count + 0.5))
-    return weights
-
-
-def _score(document: Counter[str], weights: Mapping[str, float], length: float) -> float:
-    """How well the words of a tool match, by the formula of BM25.
-
-    A word counts less each time it is repeated, and in a tool with many words; `length` is their
-    number as a multiple of the mean.
-    """
-    saturation = SATURATION * (1 - LENGTH_SHARE + LENGTH_SHARE * length)
-    return sum(
-        weight * document[word] * (SATURATION + 1) / (document[word] + saturation)
-        for word, weight in weights.items()
-    )
+    kept = [n for n, rank in ranked if n not in named and rank <= MIN_COVERAGE * ranked[0][1]]
+    return [tools[n] for n in [*named, *kept][:limit]]
 
 
 def nearest_names(name: str, names: Iterable[str], limit: int = 3) -> list[str]:
@@ -337,33 +320,13 @@ def nearest_names(name: str, names: Iterable[str], limit: int = 3) -> list[str]:
     return list(dict.fromkeys([*similar, *(tool.name for tool in by_words)]))[:limit]
 
 
-def stems(text: str) -> list[str]:
-    """The words of a text or a name, in lower case and without common endings."""
-    return [_stem(word.casefold()) for word in _WORD.findall(text)]
-
-
-def _document(tool: ToolSpec) -> Counter[str]:
-    """The words of a tool with their weights: of its description, its arguments and its name."""
-    words = Counter(stems(tool.description))
-    words.update(stems(" ".join(tool.parameters.get("properties", {}))))
-    for word in stems(tool.name):
-        words[word] += NAME_WEIGHT
-    return words
+def _words(text: str) -> list[str]:
+    """The words of a text or a name, in lower case."""
+    return [word.casefold() for word in _WORD.findall(text)]
 
 
 def _similar(word: str, words: Iterable[str], limit: int) -> list[str]:
     return get_close_matches(word, list(words), limit, MIN_SIMILARITY)
-
-
-def _stem(word: str) -> str:
-    """`issues` and `issue` have the same stem, and so have `creating` and `created`."""
-    if len(word) > 4 and word.endswith("ies"):
-        return f"{word[:-3]}y"
-    # each ending with the shortest word that it is taken from, so that `red` stays
-    for ending, minimum in (("ing", 6), ("ed", 5), ("es", 5), ("s", 4), ("e", 4)):
-        if len(word) >= minimum and word.endswith(ending) and not word.endswith("ss"):
-            return word[: -len(ending)]
-    return word
 
 
 CHARACTERS_PER_TOKEN = 3.5
