@@ -27,7 +27,7 @@ from shepherd.tasks import in_thread_to_end
 from shepherd.tools import consent, deferred, plan
 from shepherd.tools.access import READ_FILE, Access, AccessKind
 from shepherd.tools.function import add_extensions
-from shepherd.tools.layer.rescue import rescue, rescue_killed
+from shepherd.tools.layer.patch import rescue, rescue_killed
 from shepherd.tools.layer.shared import SharedLayer
 from shepherd.tools.memory import memory_tools
 from shepherd.tools.permissions.approval import Approver, DenyingApprover

@@ -19,14 +19,20 @@ from shepherd.tools.deferred import unknown_tool
 from shepherd.tools.layer.effect import read_effect
 from shepherd.tools.layer.git import is_of_git
 from shepherd.tools.layer.patch import patch
-from shepherd.tools.layer.shared import SharedLayer
 from shepherd.tools.layer.view import view_of
 from shepherd.tools.paths import REAL_FILES
 from shepherd.tools.permissions.approval import Approver, CallObserver, harmless_error
 from shepherd.tools.permissions.policy import PermissionPolicy, Verdict
 from shepherd.tools.permissions.rules import Decision
 from shepherd.tools.registry import ToolRegistry
-from shepherd.tools.review import LastAnswer, ReviewChanges, Reviewed, settle, show_conflict
+from shepherd.tools.review import (
+    LastAnswer,
+    ReviewChanges,
+    Reviewed,
+    SharedLayer,
+    settle,
+    show_conflict,
+)
 from shepherd.tools.sandbox.refusal import Refused
 from shepherd.tools.sandbox.sandbox import Sandbox
 from shepherd.tools.settlement import Settlement, listed

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shepherd.tools.layer.change import Change, Deed, Marks, marks_at
+from shepherd.tools.layer.effect import MAX_COMPARED
 from shepherd.tools.layer.layer import Layer
-from shepherd.tools.layer.renames import MAX_COMPARED
 
 
 class OwnFiles:

@@ -12,7 +12,7 @@ from shepherd.tools.layer.layer import Layer
 from shepherd.tools.paths import Origin, View, reason
 from shepherd.tools.program import Program
 from shepherd.tools.sandbox.helpers import helper_argv, helper_environment, memory_file, payload
-from shepherd.tools.sandbox.inside.views import send_root
+from shepherd.tools.sandbox.inside.namespaces import send_root
 from shepherd.tools.sandbox.view.toolchains import real
 
 _TIMEOUT = 5.0

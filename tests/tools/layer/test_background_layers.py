@@ -18,9 +18,9 @@ from shepherd.tools.layer.change import Change
 from shepherd.tools.layer.commit import commit, recover
 from shepherd.tools.layer.effect import read_effect
 from shepherd.tools.layer.layer import Layer
-from shepherd.tools.layer.rescue import rescue_killed
+from shepherd.tools.layer.patch import rescue_killed
 from shepherd.tools.layer.shared import SharedLayer
-from shepherd.tools.layer.sofar import copy_so_far
+from shepherd.tools.pending import copy_so_far
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
 from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.sandbox import Finding, Sandbox

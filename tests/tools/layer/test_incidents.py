@@ -42,7 +42,7 @@ async def test_nothing_is_lost(project: Project, request: pytest.FixtureRequest)
     problems: list[str] = []
     incidents = [*INCIDENTS.items()]
     if LAYERED[0].name not in request.node.name:  # what is done with a layer is the same in each
-        incidents = some(incidents, request.node.name, 12)
+        incidents = some(incidents, request.node.name, 6)
     for name, line in incidents:
         if is_possible(line):
             problems += [f"{name}: {what}" async for what in play(project, line)]
