@@ -27,6 +27,8 @@ params.kv_unified = params.n_parallel > 1
 if sys.argv[5] == "ngrams":
     params.n_cache_reuse = 256
     params.speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_MOD]
+if sys.argv[5] == "mtp":
+    params.speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_DRAFT_MTP]
 if sys.argv[6] == "off":
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
 server = xllamacpp.Server(params)
@@ -56,15 +58,17 @@ class Load:
 
 
 @contextmanager
-def llama_server(load: Load, *, ngrams: bool = False, flash: bool = True) -> Generator[str]:
+def llama_server(
+    load: Load, *, ngrams: bool = False, mtp: bool = False, flash: bool = True
+) -> Generator[str]:
     """llama.cpp's own server; yields its base URL.
 
     Several sequences share one pool of cells, as with an automatic number of slots. With `ngrams`
-    it drafts from the conversation, and reuses parts of a prompt behind a change. Without `flash`
-    it does not use flash attention.
+    it drafts from the conversation, and reuses parts of a prompt behind a change. With `mtp` the
+    model's own layer drafts. Without `flash` it does not use flash attention.
     """
     command = [sys.executable, "-c", _LLAMA_SERVER, str(load.model), str(load.context)]
-    command += [load.cores, str(load.parallel), "ngrams" if ngrams else "plain"]
+    command += [load.cores, str(load.parallel), "mtp" if mtp else "ngrams" if ngrams else "plain"]
     command.append("auto" if flash else "off")
     with served(command, dict(os.environ)) as url:
         yield url

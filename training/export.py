@@ -50,7 +50,8 @@ def _describe(writer: gguf.GGUFWriter, shape: Shape) -> None:
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
 
 
-def _vocabulary(writer: gguf.GGUFWriter) -> None:
+def add_vocabulary(writer: gguf.GGUFWriter) -> None:
+    """Pup's tokens and template."""
     model = json.loads(vocabulary.load().to_str())["model"]
     ids: dict[str, int] = model["vocab"]
     tokens = sorted(ids, key=lambda token: ids[token])
@@ -97,7 +98,7 @@ def export(checkpoint: Path, out: Path) -> int:
     temporary = out.with_suffix(".tmp")
     writer = gguf.GGUFWriter(temporary, "qwen3")
     _describe(writer, Shape(vocabulary=vocabulary.load().get_vocab_size()))
-    _vocabulary(writer)
+    add_vocabulary(writer)
     _tensors(writer, state["model"])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

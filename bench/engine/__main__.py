@@ -14,16 +14,20 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bench.engine.model import Shape, pup_with_context, random_llama
+from bench.engine.model import Shape, random_llama
 from bench.engine.report import OURS, PYTHON_SERVER, SERVER, table
 from bench.engine.scenarios import STREAMS, Bench, Sizes, after_restart, before_restart
 from bench.packages import server_packages
 from bench.peers import Load, llama_cpp_python_server, llama_server, shepherd_server, threads
 from bench.table import machine
+from bench.weights import GEMMA, PUP, SMOLLM2_Q4, SMOLLM2_Q8, chosen_models, with_context
 
 CONTEXT = 24_576
 END_TOKENS = ("0", "2")
-"""Pup's tokens that end an answer."""
+"""Pup's tokens that end an answer, also those of the random model."""
+
+RANDOM = "random"
+MODELS = (PUP, RANDOM, SMOLLM2_Q8, SMOLLM2_Q4, GEMMA)
 
 QUICK = Sizes(rules=30, turns=3, alternations=1, decode_tokens=12, decode_runs=1)
 QUICK_SHAPE = Shape(width=64, layers=2, heads=2, kv_heads=1, feed_forward=96, vocabulary=2048)
@@ -102,7 +106,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m bench.engine")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=threads(), help="of each server")
-    parser.add_argument("--models", nargs="+", choices=["pup", "random"], default=["pup", "random"])
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=[PUP, RANDOM])
     parser.add_argument("--sides", nargs="+", choices=[OURS, SERVER, PYTHON_SERVER])
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works")
     parser.add_argument("--json", type=Path, help="also write every round's numbers there")
@@ -110,9 +114,10 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _model(name: str, folder: Path, *, quick: bool) -> Path:
-    if name == "pup":
-        return pup_with_context(folder / "pup.gguf", CONTEXT)
-    return random_llama(folder / "random.gguf", CONTEXT, QUICK_SHAPE if quick else Shape())
+    if name == RANDOM:
+        return random_llama(folder / "random.gguf", CONTEXT, QUICK_SHAPE if quick else Shape())
+    # llama.cpp's server offers no more than the context of the file
+    return with_context(chosen_models([name], [])[name], folder / "model.gguf", CONTEXT)
 
 
 def _sides(names: Sequence[str] | None) -> list[Side]:

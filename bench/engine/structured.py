@@ -146,11 +146,11 @@ def _measure(side: Side, runs: int) -> dict[str, Answer]:
 
 
 def _ask(client: httpx.Client, name: str) -> Answer:
-    before = _processor_seconds()
+    before = processor_seconds()
     response = client.post("/v1/chat/completions", json=_body(name))
     response.raise_for_status()
     time.sleep(0.02)  # work after the answer counts too
-    seconds = _processor_seconds() - before
+    seconds = processor_seconds() - before
     body = response.json()
     message = body["choices"][0]["message"]
     calls = message.get("tool_calls")
@@ -189,7 +189,7 @@ def _is_valid(text: str, name: str) -> bool:
     return True
 
 
-def _processor_seconds() -> float:
+def processor_seconds() -> float:
     """The processor time of the running child processes."""
     total = 0
     for task in Path("/proc/self/task").iterdir():

@@ -20,7 +20,16 @@ from bench.replay.drive import Result, play
 from bench.replay.plot import draw
 from bench.replay.sessions import Session, sessions
 from bench.table import machine, markdown
-from bench.weights import GEMMA, PACKAGES, PUP, SMOLLM2, model_file, with_context
+from bench.weights import (
+    GEMMA,
+    PACKAGES,
+    PUP,
+    SMOLLM2,
+    SMOLLM2_Q4,
+    SMOLLM2_Q8,
+    model_file,
+    with_context,
+)
 
 OURS = "Shepherd"
 PLAIN = "llama.cpp's server"
@@ -29,6 +38,9 @@ TUNED = "llama.cpp's server, n-grams, no flash attention"
 PYTHON_SERVER = "llama-cpp-python's server"
 CONTEXT = 32_768
 """Tokens that each agent may use; the longest session has about 20,000."""
+
+GOAL_ALONE, GOAL_TOGETHER = 0.6, 0.7
+"""Shepherd's time for one agent and for several, as multiples of the best other server's."""
 
 PICTURE = Path(__file__).parents[2] / "docs" / "replay.svg"
 
@@ -62,7 +74,8 @@ def main(arguments: Sequence[str]) -> int:
                     groups[title] = results
                     if options.json:
                         add_to_file(options.json, groups)
-                print(f"\n## {title}\n\n{table(groups[title])}", flush=True)
+                goal = f"goal: {GOAL_ALONE if agents == 1 else GOAL_TOGETHER} × the best other"
+                print(f"\n## {title}, {goal}\n\n{table(groups[title])}", flush=True)
     if options.plot:
         PICTURE.write_text(draw(load_file(options.json) if options.json else groups))
     return 0
@@ -134,8 +147,8 @@ SIDES: dict[str, Serve] = {
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m bench.replay")
-    names = [SMOLLM2, GEMMA, PUP]
-    parser.add_argument("--models", nargs="+", choices=names, default=names)
+    names = [SMOLLM2_Q8, SMOLLM2_Q4, GEMMA, PUP]
+    parser.add_argument("--models", nargs="+", choices=[*names, SMOLLM2], default=names)
     parser.add_argument("--agents", nargs="+", type=int, default=[1, 4], help="at a time")
     parser.add_argument("--sessions", type=int, default=10, help="only the first so many")
     usual = [OURS, PLAIN, NGRAMS, TUNED]
