@@ -1,5 +1,6 @@
 """One module of a package is imported without the rest, and the rest works later."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -54,3 +55,14 @@ def test_what_is_missing_is_an_import_error(package: str, name: str) -> None:
     with pytest.raises(ImportError):
         import_submodule("nothing_of_this_name", name)
     assert package not in sys.modules
+
+
+def test_waiting_threads_sleep_soon_unless_the_user_says_otherwise() -> None:
+    """GNU's library reads it when llama.cpp is loaded."""
+    code = "from shepherd.backends.llamacpp.native.bindings import bindings as load; load(); "
+    code += "import os; print(os.environ['GOMP_SPINCOUNT'])"
+    for value, expected in ((None, "1000"), ("77", "77")):
+        own = {"GOMP_SPINCOUNT": value} if value else {}
+        environment = {k: v for k, v in os.environ.items() if k != "GOMP_SPINCOUNT"} | own
+        output = subprocess.check_output([sys.executable, "-c", code], text=True, env=environment)
+        assert output.strip() == expected
