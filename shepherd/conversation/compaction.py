@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from shepherd import events
-from shepherd.backends.base import Backend
+from shepherd.backends.base import Backend, ModelInfo
 from shepherd.errors import ContextFullError, InvalidRequestError, MemoryStoreError
 from shepherd.memory.memory import Memory
 from shepherd.memory.store import MAX_KEY, MAX_VALUE, Place, storable
@@ -134,6 +134,19 @@ async def compact(
     return Compaction(len(span), tokens, text, size, facts, summariser.cut)
 
 
+def instruction(model: ModelInfo, keep: str = "") -> str:
+    """What a model is asked for, with the user's wish what to keep."""
+    keep = KEEP.format(text=keep.strip().rstrip(".")) if keep.strip() else ""
+    words = summary_tokens(model) // 2  # counts a word as two tokens
+    return INSTRUCTION.format(keep=keep, words=words)
+
+
+def summary_tokens(model: ModelInfo) -> int:
+    """The maximum tokens of a summary."""
+    size = model.context_size
+    return min(SUMMARY_TOKENS, size // SUMMARY_SHARE) if size else SUMMARY_TOKENS
+
+
 class _Summariser(Struct):
     """Asks for summaries in requests of their own; the session is only read.
 
@@ -149,7 +162,12 @@ class _Summariser(Struct):
     async def summary(self, span: range) -> str:
         """The summary of the messages; in one request if they fit, otherwise in pieces."""
         session = self.session
-        whole = self._copy([*session.messages[: span.stop], Message.user(self._instruction())])
+        whole = self._copy(
+            [
+                *session.messages[: span.stop],
+                Message.user(instruction(self.backend.info, self.keep)),
+            ]
+        )
         text = await self._answer_if_it_fits(whole)
         if text:  # a model that writes nothing may manage with pieces
             return text
@@ -199,7 +217,7 @@ class _Summariser(Struct):
         tokens = max(1, await self.backend.count_message_tokens(self.session, sample))
         # a request holds the summary before, the new one, and the instruction
         instruction_tokens = SUMMARY_TOKENS // SUMMARY_SHARE
-        room = max(1, size - 2 * self._summary_tokens() - instruction_tokens)
+        room = max(1, size - 2 * summary_tokens(self.backend.info) - instruction_tokens)
         return max(MIN_PIECE, room * len(sample.content) // tokens)
 
     async def _answer_if_it_fits(self, request: Session) -> str | None:
@@ -208,7 +226,7 @@ class _Summariser(Struct):
         try:
             if size:  # else it is unknown, and only the backend can tell
                 tokens = await self.backend.count_session_tokens(request)
-                if tokens + self._summary_tokens() > size:
+                if tokens + summary_tokens(self.backend.info) > size:
                     return None
             return await self._answer(request)
         except ContextFullError:  # a count may be an estimate
@@ -227,7 +245,7 @@ class _Summariser(Struct):
 
         async with await self.backend.prefill_session(request, receive) as prefilled:
             generation = await self.backend.generate_from_prefilled(
-                prefilled, receive, self._summary_tokens()
+                prefilled, receive, summary_tokens(self.backend.info)
             )
         if stopped:
             raise InvalidRequestError(STOPPED)
@@ -237,20 +255,11 @@ class _Summariser(Struct):
     def _request(self, text: str, before: str) -> Session:
         """A session that asks for the summary of a piece; `before` is the summary so far."""
         earlier = BEFORE.format(text=before) if before else ""
-        prompt = PIECE.format(before=earlier, text=text, instruction=self._instruction())
+        prompt = PIECE.format(
+            before=earlier, text=text, instruction=instruction(self.backend.info, self.keep)
+        )
         messages = [Message.user(prompt)]
         return Session(SUMMARISER, messages, sampling=self.session.sampling)
-
-    def _instruction(self) -> str:
-        """What the model is asked for, with the user's wish what to keep."""
-        keep = KEEP.format(text=self.keep.strip().rstrip(".")) if self.keep.strip() else ""
-        words = self._summary_tokens() // 2  # counts a word as two tokens
-        return INSTRUCTION.format(keep=keep, words=words)
-
-    def _summary_tokens(self) -> int:
-        """The maximum tokens of the summary."""
-        size = self.backend.info.context_size
-        return min(SUMMARY_TOKENS, size // SUMMARY_SHARE) if size else SUMMARY_TOKENS
 
     def _send(self, text: str) -> None:
         """Report progress; raises InvalidRequestError if the callback stops the work."""

@@ -5,8 +5,9 @@ context variable for the code that has no scope: limits, the audit, backends. Ta
 starts have its record too, as a response in the background.
 """
 
+import re
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -36,6 +37,11 @@ TOOLS_HEADER = "x-shepherd-tools"
 EVICTED_HEADER = "x-shepherd-evicted"
 """In the response: how many of the oldest messages have left."""
 
+LEFT_OUT_HEADER = "x-shepherd-tools-left-out"
+"""In the response: the types of tools that run at their vendor only, and were not offered."""
+
+_PLAIN_TYPE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_MAX_TYPES = 16
 _KEY = "record"
 
 
@@ -175,6 +181,12 @@ class RequestOptions(Struct, frozen=True):
         """Count messages that have left."""
         count = int(self.response_headers.get(EVICTED_HEADER, "0")) + len(messages)
         self.response_headers[EVICTED_HEADER] = str(count)
+
+    def note_left_out(self, types: Iterable[str]) -> None:
+        """Name the types of tools that the model is not offered; clients may have put any text."""
+        plain = [name for name in dict.fromkeys(types) if _PLAIN_TYPE.fullmatch(name)]
+        if plain:
+            self.response_headers[LEFT_OUT_HEADER] = ", ".join(plain[:_MAX_TYPES])
 
 
 def options_of(request: Request) -> RequestOptions:

@@ -107,7 +107,8 @@ class Exchange(Struct, frozen=True):
     all of it. If the conversation does not fit, its oldest turns leave, and `on_evicted` gets their
     messages; without it the request is refused. `tools_allowed` is false if the request wants no
     call at all. `count_field` is the name of the field of `count`. `limited` adds to
-    the observer of the work, to end answers early.
+    the observer of the work, to end answers early. `left_out` are the types of tools in the request
+    that only their vendor runs.
     """
 
     session: Session
@@ -120,6 +121,7 @@ class Exchange(Struct, frozen=True):
     tools_allowed: bool = True
     count_field: str = "n"
     limited: Callable[[Observer], Observer] | None = None
+    left_out: Sequence[str] = ()
 
     @property
     def is_turn(self) -> bool:
@@ -165,6 +167,7 @@ class Serving(Struct, frozen=True, eq=False):
         The prompt is processed before the first header is sent, so what can't be answered is an
         error response either way.
         """
+        self.options.note_left_out(exchange.left_out)
         headers = self.options.response_headers
         if stream is None:
             body = await responses.while_connected(self.receive, self.whole(model, exchange))

@@ -97,11 +97,6 @@ def test_unknown_model_is_not_found(server: Scripted) -> None:
             "invalid_value",
         ),
         ({"messages": HI, "functions": [{"name": "f"}]}, "functions", "unsupported_parameter"),
-        (
-            {"messages": HI, "tools": [{"type": "web_search"}]},
-            "tools.0.type",
-            "invalid_value",
-        ),
     ],
 )
 def test_wrong_requests_are_named(

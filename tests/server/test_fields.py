@@ -118,8 +118,8 @@ WIRES = {
         HI | {"max_tokens": 5},
         "messages system tools tool_choice thinking output_config output_format max_tokens stream"
         " stop_sequences temperature top_p top_k",
-        "model context_management",
-        "mcp_servers container thread compaction",
+        "model context_management mcp_servers",
+        "container thread compaction",
         "/v1/messages",
         samples=False,
     ),

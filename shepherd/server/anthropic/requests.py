@@ -264,7 +264,6 @@ class PromptRequest(fields.OwnControls):
     """All of a request but its limit of generated tokens."""
 
     refused: ClassVar = {
-        "mcp_servers": "Give the tools themselves.",
         "container": "Code does not run here.",
         "compaction": "Ask for a summary.",
     }
@@ -279,7 +278,9 @@ class PromptRequest(fields.OwnControls):
     system: Annotated[str, PlainValidator(system_text)] = ""
     """The system prompt: a text or text blocks."""
     tools: fields.Tools[WireTool] = Field(default_factory=list[WireTool])
-    """Tools on offer. Those that Anthropic's servers run are left out."""
+    """Tools on offer. Those that Anthropic's servers run are left out, and a header of the answer
+    names them.
+    """
     tool_choice: WireToolChoice | None = None
     """`auto`; `any`: the answer is calls; `tool`: one call of the tool `name`; `none`: the tools
     are not offered. `disable_parallel_tool_use`: at most one call.
@@ -293,7 +294,8 @@ class PromptRequest(fields.OwnControls):
     """`format`: JSON that fits a schema; `effort`: how much it reasons."""
     output_format: WireFormat | None = None
     """The older place of `output_config.format`."""
-    mcp_servers: fields.NotServed = None
+    mcp_servers: Any = None
+    """Left out, as other tools that Anthropic's servers run."""
     container: fields.NotServed = None
     thread: Any = None
     """Not served: send the whole conversation. Clients then do."""

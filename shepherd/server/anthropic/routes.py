@@ -12,7 +12,7 @@ from shepherd.backends.base import ModelInfo, ModelKind
 from shepherd.messages import JsonObject
 from shepherd.server import errors, generation, responses
 from shepherd.server.anthropic import answers, requests
-from shepherd.server.anthropic.to_session import session_of
+from shepherd.server.anthropic.to_session import left_out_types, session_of
 from shepherd.server.api import Api, routes_with
 from shepherd.server.models import find_model
 from shepherd.server.serving import Exchange, Serving, serves
@@ -93,6 +93,7 @@ def _exchange(
         answer,
         max_tokens=min(limit, MAX_TOKENS) or generation.NO_TOKENS,
         tools_allowed=choice is None or choice.type != "none",
+        left_out=left_out_types(body),
     )
 
 

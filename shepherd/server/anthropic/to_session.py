@@ -206,14 +206,19 @@ _DEFINED: Mapping[str, tuple[str, JsonObject]] = {
 def _offered_tools(request: requests.PromptRequest) -> list[ToolSpec]:
     """The tools that the model sees; raises ApiError for one without a name.
 
-    Tools of other types, which mostly Anthropic's servers run, are left out, with a line in the
-    log.
+    Tools of other types, which mostly Anthropic's servers run, are left out.
     """
     choice = request.tool_choice
     if choice is not None and choice.type == "none":
         return []
     specs = (_spec(tool, f"tools.{index}") for index, tool in enumerate(request.tools))
     return [spec for spec in specs if spec is not None]
+
+
+def left_out_types(request: requests.PromptRequest) -> list[str]:
+    """The types of the tools that no model is offered."""
+    types = [str(tool.type) for i, tool in enumerate(request.tools) if _spec(tool, f"{i}") is None]
+    return [*types, "mcp"] if request.mcp_servers else types
 
 
 def _tool_choice(request: requests.PromptRequest, tools: Iterable[ToolSpec]) -> ToolChoice | None:
@@ -246,5 +251,4 @@ def _spec(tool: requests.WireTool, where: str) -> ToolSpec | None:
     for prefix, (description, schema) in _DEFINED.items():
         if tool.type.startswith(prefix) and tool.name:
             return ToolSpec(tool.name, description, schema)
-    logger.info("A tool of type %.64s is left out: it is not served here", tool.type)
     return None

@@ -237,6 +237,9 @@ class FunctionDeclaration(GeminiModel):
     parameters_json_schema: messages.JsonObject | None = None
 
 
+_FUNCTIONS = "function_declarations"
+
+
 class Tool(GeminiModel):
     """Functions on offer; tools that Google runs have other fields."""
 
@@ -255,6 +258,12 @@ class Tool(GeminiModel):
     mcp_servers: Any = None
     retrieval: Any = None
     enterprise_web_search: Any = None
+
+    def left_out(self) -> list[str]:
+        """The names of its tools that Google runs."""
+        fields = type(self).model_fields.items()
+        others = ((name, str(field.alias)) for name, field in fields if name != _FUNCTIONS)
+        return [alias for name, alias in others if getattr(self, name) is not None]
 
 
 class FunctionCallingConfig(GeminiModel):
@@ -288,7 +297,7 @@ class GenerateRequest(GeminiModel, fields.OwnControls):
     """Instructions to the model: a content of texts."""
     tools: Tools = pydantic.Field(default_factory=list[Tool])
     """`functionDeclarations`, with `parameters` or `parametersJsonSchema`. Tools that Google runs
-    are refused.
+    are left out, and a header of the answer names them.
     """
     tool_config: ToolConfig | None = None
     """`functionCallingConfig`: its mode `AUTO` and `VALIDATED` leave it to the model, `ANY` demands

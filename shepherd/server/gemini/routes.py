@@ -176,6 +176,7 @@ def _exchange(
         max_tokens=limit,
         tools_allowed=calling is None or calling.mode != "NONE",
         count_field=_COUNT,
+        left_out=[name for tool in body.tools for name in tool.left_out()],
     )
 
 

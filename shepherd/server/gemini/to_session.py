@@ -71,12 +71,6 @@ def _check_supported(request: requests.GenerateRequest) -> None:
         raise unsupported("cachedContent", message)
     if request.continuation_token:
         raise unsupported("continuationToken", "continuationToken is not served.")
-    for index, tool in enumerate(request.tools):
-        for name, field in requests.Tool.model_fields.items():
-            if name != "function_declarations" and getattr(tool, name) is not None:
-                where = f"tools.{index}.{field.alias}"
-                message = f"{where} runs at Google only; this server offers functions."
-                raise unsupported(where, message)
     config = request.generation
     of_other_media = {
         "responseModalities": set(config.response_modalities) - {"TEXT", "MODALITY_UNSPECIFIED"},

@@ -68,9 +68,12 @@ class WireCustom(tools.CustomTool):
 
 
 class WireTool(RequestModel):
-    """A tool on offer; the fields of a function or custom tool may also stand beside the type."""
+    """A tool on offer; the fields of a function or custom tool may also stand beside the type.
 
-    type: Literal["function", "custom"] = "function"
+    One of any other type runs at a vendor only.
+    """
+
+    type: Annotated[str, pydantic.Field(max_length=256)] = "function"
     function: tools.WireFunction | None = None
     custom: WireCustom | None = None
 
@@ -87,8 +90,14 @@ class WireTool(RequestModel):
     @pydantic.model_validator(mode="after")
     def _check_kind(self) -> "WireTool":
         """Refuse a tool without the fields of its type, with the request that has it."""
-        _ = self.tool  # raises ValueError
+        if self.is_served:
+            _ = self.tool  # raises ValueError
         return self
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a model can be offered it."""
+        return self.type in ("function", "custom")
 
     @property
     def tool(self) -> tools.WireFunction | WireCustom:

@@ -42,7 +42,7 @@ def chat_exchange(body: ChatRequest, settings: ServerSettings, model: ModelInfo)
     """The exchange of a chat request; raises ApiError."""
     _check_images(body, model)
     for index, offered in enumerate(body.tools):
-        if isinstance(offered.tool, WireCustom):
+        if offered.is_served and isinstance(offered.tool, WireCustom):
             offered.tool.check_format(model, f"tools.{index}.custom.format")
     _check_continuation(body, model)
     _check_template_values(body, model)
@@ -55,6 +55,7 @@ def chat_exchange(body: ChatRequest, settings: ServerSettings, model: ModelInfo)
         max_tokens=body.token_limit(settings.max_tokens),
         progress=answer.progress if body.stream and body.return_progress else None,
         tools_allowed=body.tool_choice != "none",
+        left_out=[wire.type for wire in body.tools if not wire.is_served],
     )
 
 
@@ -192,13 +193,12 @@ def _result(message: WireMessage, tool_names: dict[str, str], where: str) -> Mes
 def _choose_tools(request: ChatRequest) -> tuple[list[ToolSpec], ToolChoice | None]:
     """The tools that the model sees, and the calls that the answer must be; raises ApiError."""
     offered = tuple(
-        OfferedTool(wire.tool.to_spec(), wire.tool.name, custom=wire.type == "custom")
+        OfferedTool(wire.tool.to_spec(), wire.tool.name, kind=wire.type)
         for wire in request.tools
+        if wire.is_served
     )
     single = request.parallel_tool_calls is False
-    kept, tool_choice = choose_tools(
-        request.tool_choice, offered, single=single, skips_other_types=False
-    )
+    kept, tool_choice = choose_tools(request.tool_choice, offered, single=single)
     return [tool.spec for tool in kept], tool_choice
 
 

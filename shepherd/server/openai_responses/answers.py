@@ -13,6 +13,7 @@ from shepherd.json_text import frame
 from shepherd.server import responses, serving
 from shepherd.server.errors import ApiError
 from shepherd.server.generation import ChoicePiece, Choices
+from shepherd.server.openai_responses.defined import DEFINED
 from shepherd.server.openai_responses.requests import ResponseRecord, Status, usage_of
 from shepherd.server.openai_responses.tools import Toolset
 from shepherd.server.wire.answers import calls_of, new_id, texts_of, token_logprobs
@@ -193,11 +194,23 @@ class OutputWriter(Struct):
     def _call(self, call: messages.ToolCall) -> Iterator[Event]:
         """Add a call, which is known as a whole; the events are those of a call that grows."""
         offered = self.tools.of_call(call)
-        if offered.custom:
+        defined = DEFINED.get(offered.kind)
+        if defined is not None:
+            kind = offered.kind
+            item: messages.JsonObject = {
+                "id": new_id(f"{kind}_", 32),
+                "type": f"{kind}_call",
+                "call_id": call.id,
+            }
+            item |= defined.item(call)
+            yield self._added(item | {"status": Status.IN_PROGRESS})
+            yield from self._done(item | {"status": Status.COMPLETED})
+            return
+        if offered.kind == "custom":
             prefix, kind, key, text = "ctc_", "custom_tool_call", "input", custom_input(call)
         else:
             prefix, kind, key, text = "fc_", "function_call", "arguments", call.arguments_json
-        item: messages.JsonObject = {
+        item = {
             "id": new_id(prefix, 32),
             "type": kind,
             "status": Status.COMPLETED,
@@ -211,7 +224,7 @@ class OutputWriter(Struct):
         yield self._added({**item, "status": Status.IN_PROGRESS, key: ""})
         if text:
             yield f"{event}.delta", {**place, "delta": text}
-        name = {} if offered.custom else {"name": offered.name}  # as in OpenAI's events
+        name = {} if offered.kind == "custom" else {"name": offered.name}  # as in OpenAI's events
         yield f"{event}.done", {**place, **name, key: text}
         yield from self._done({**item, key: text})
 
@@ -259,6 +272,10 @@ class ResponseAnswer(serving.Answer):
     keep: Callable[[], Awaitable[None]]
     events: EventWriter
     opening: Sequence[str] = OPENING
+
+    def attach(self, choices: Choices) -> None:
+        super().attach(choices)
+        self.record.in_force = choices.handle(0).sampling
 
     def whole(self, generations: Sequence[Generation]) -> messages.JsonObject:
         """The response object, made of the items of its stream; `keep` is left to the caller."""

@@ -5,21 +5,27 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
-from shepherd.backends.base import Backend, ModelInfo
+from shepherd.backends.base import Backend, Generation, ModelInfo
+from shepherd.conversation import compaction
 from shepherd.errors import BusyError
+from shepherd.events import FinishReason
 from shepherd.messages import JsonObject, Message
 from shepherd.server import guard, responses
 from shepherd.server.access.keys import Admission
+from shepherd.server.errors import answer_cut
 from shepherd.server.openai_responses import answers, items, requests
 from shepherd.server.openai_responses.store import ResponseStore, ResponseStoreError, StoredResponse
-from shepherd.server.openai_responses.to_session import Source, Translator
+from shepherd.server.openai_responses.to_session import Source, Translator, instruction
 from shepherd.server.serving import Exchange, Serving
+from shepherd.server.wire.answers import new_id
 from shepherd.server.wire.fields import MAX_TOKENS
 from shepherd.tasks import end_tasks
+from shepherd.tools.text import pluralize
 
 logger = logging.getLogger(__name__)
+_NOTHING = Generation(Message.assistant(""), FinishReason.STOP)
 
 
 class Creation(Struct):
@@ -42,6 +48,33 @@ class Creation(Struct):
     async def translate(self, serving: Serving, model: Backend) -> Exchange:
         """The exchange with a model; raises ApiError."""
         return await serving.translate(self.history.items, self._exchange, model.info)
+
+    async def compacted(self, serving: Serving, model: Backend) -> JsonObject:
+        """The conversation with a summary in its place; raises ApiError without one."""
+        exchange = await self.translate(serving, model)
+        session, record = exchange.session, self.record
+        if model.info.trained_tools is None:
+            limit = compaction.summary_tokens(model.info)
+            session.messages.append(Message.user(compaction.instruction(model.info)))
+            await serving.whole(model, structs.replace(exchange, max_tokens=limit))
+            written = [item for item in record.output if item["type"] == "message"]
+            text = "".join(part["text"] for item in written for part in item["content"])
+        else:  # it was trained on a few tasks, and can't summarise
+            text, record.usage = compaction.digest(session.messages), requests.usage_of(_NOTHING)
+        if not text:
+            raise answer_cut("The model wrote no summary.")
+        count = pluralize(len(session.messages), "message")
+        content = compaction.SUMMARY.format(count=count, text=text)
+        kept = [item.data for item in self.history.items if instruction(item) is not None]
+        signed = self.translator.sign({"text": content})
+        summary = {"id": new_id("cmp_", 32), "type": "compaction", "encrypted_content": signed}
+        return {
+            "id": record.id,
+            "object": "response.compaction",
+            "created_at": record.created,
+            "output": [*kept, summary],
+            "usage": record.usage,
+        }
 
     async def keep(self) -> None:
         """Store the response as it is now, if that was requested; a failure is logged."""
@@ -76,6 +109,7 @@ class Creation(Struct):
         request = self.record.request
         conversation = self.translator.conversation(request, self.history.items, model)
         self.record.model = request.model or model.id
+        self.record.left_out = conversation.tools.left_out
         view = answers.PLAIN_REASONING if conversation.session.thinking else None
         if request.reasoning is not None and request.reasoning.summary_style:
             view = answers.REASONING_SUMMARY
@@ -88,6 +122,7 @@ class Creation(Struct):
             max_tokens=min(request.max_output_tokens or self.max_tokens, MAX_TOKENS),
             on_evicted=partial(self._evicted, conversation.sources) if truncates else None,
             tools_allowed=request.tool_choice != "none",
+            left_out=conversation.tools.left_out,
         )
 
     def _evicted(self, sources: Sequence[Source], messages: Sequence[Message]) -> None:

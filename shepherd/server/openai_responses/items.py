@@ -1,15 +1,24 @@
 """The items of a conversation: checked, in the form in which they are stored and listed."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from msgspec import Struct
-from pydantic import BeforeValidator, Field, PlainValidator, ValidationError
+from pydantic import (
+    AliasChoices,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+)
 
 from shepherd.messages import JsonObject
 from shepherd.server.body import BodyReader, RequestModel
 from shepherd.server.errors import ApiError, invalid, invalid_body, unsupported
+from shepherd.server.openai_responses.defined import DEFINED, result_text
 from shepherd.server.openai_responses.requests import ResponsesRequest, Status
 from shepherd.server.openai_responses.store import ResponseStore
 from shepherd.server.wire.answers import new_id
@@ -53,11 +62,25 @@ class CustomCallItem(CallItem):
     input: str
 
 
-class CallOutputItem(SentItem):
-    """The result of a call of either kind."""
+class DefinedCallItem(SentItem):
+    """A call of a tool in `DEFINED`, whose arguments stand in a field that depends on the tool."""
 
+    model_config = ConfigDict(extra="allow")
     call_id: Identifier
-    output: Annotated[Content, PlainValidator(content_of)]
+    type: str
+
+
+def _output(value: object) -> Content:
+    """The content of a result; that of a shell is a list of outcomes."""
+    return content_of(result_text(value))
+
+
+class CallOutputItem(SentItem):
+    """The result of a call of any kind; one of a patch may have its status alone."""
+
+    call_id: Annotated[Identifier, Field(validation_alias=AliasChoices("call_id", "id"))]
+    output: Annotated[Content, PlainValidator(_output)]
+    status: str | None = None
 
 
 class ReasoningPart(RequestModel):
@@ -74,14 +97,26 @@ class ReasoningItem(SentItem):
     encrypted_content: str | None = None
 
 
+class CompactionItem(SentItem):
+    """The signed summary of a conversation, in its place."""
+
+    encrypted_content: str
+
+
+class ForeignItem(SentItem):
+    """What a tool of another server did: it is kept, and no model sees it."""
+
+
 class ReferenceItem(RequestModel):
     """An item of a stored response, by its id."""
 
     id: Identifier
 
 
+AnyCallItem: TypeAlias = FunctionCallItem | CustomCallItem | DefinedCallItem
+SignedItem: TypeAlias = ReasoningItem | CompactionItem
 ItemModel: TypeAlias = (
-    MessageItem | FunctionCallItem | CustomCallItem | CallOutputItem | ReasoningItem | ReferenceItem
+    MessageItem | AnyCallItem | CallOutputItem | SignedItem | ForeignItem | ReferenceItem
 )
 _MODELS: Mapping[str, tuple[type[ItemModel], str]] = {
     "message": (MessageItem, "msg_"),
@@ -90,9 +125,15 @@ _MODELS: Mapping[str, tuple[type[ItemModel], str]] = {
     "function_call_output": (CallOutputItem, "fco_"),
     "custom_tool_call_output": (CallOutputItem, "ctco_"),
     "reasoning": (ReasoningItem, "rs_"),
+    "compaction": (CompactionItem, "cmp_"),
     "item_reference": (ReferenceItem, ""),
+    **{f"{kind}_call": (DefinedCallItem, f"{kind}_") for kind in DEFINED},
+    **{f"{kind}_call_output": (CallOutputItem, f"{kind}o_") for kind in DEFINED},
 }
 """The items by their types, and how the ids of new ones begin; a reference has no id of its own."""
+
+_FOREIGN = re.compile("[a-z_]+_(call|output|list_tools|approval_request|approval_response)")
+"""Types of items that are about tools which only other servers run."""
 
 
 class Item(Struct, frozen=True):
@@ -134,15 +175,21 @@ def to_item(value: object, param: str, *, stored: bool = False) -> Item:
     if kind is None:  # clients may leave out the types of messages and of references
         is_reference = "id" in fields and "role" not in fields
         kind = "item_reference" if is_reference else "message"
-    if not isinstance(kind, str) or kind not in _MODELS:
+    if kind == "apply_patch_call_output" and not fields.get("output"):
+        fields = {**fields, "output": str(fields.get("status", "completed"))}
+    is_foreign = isinstance(kind, str) and len(kind) < 64 and _FOREIGN.fullmatch(kind)
+    if not isinstance(kind, str) or not (kind in _MODELS or is_foreign):
         message = f"{param}: items of type {str(kind)[:40]!r} are not supported"
         raise unsupported(f"{param}.type", message)
-    model, id_prefix = _MODELS[kind]
+    model, id_prefix = _MODELS.get(kind, (ForeignItem, "item_"))
     try:
         parsed = model.model_validate(fields)
     except ValidationError as error:
         raise at_param(invalid_body(error), param) from error
-    data: JsonObject = {"id": parsed.id or new_id(id_prefix, 32), "type": kind}
+    own_id = parsed.id
+    if isinstance(parsed, CallOutputItem) and own_id == parsed.call_id:
+        own_id = None  # that of the call, by which clients of `local_shell` name it
+    data: JsonObject = {"id": own_id or new_id(id_prefix, 32), "type": kind}
     return Item(data | _own_fields(fields, parsed), parsed, param, stored)
 
 
@@ -175,10 +222,14 @@ def _own_fields(fields: JsonObject, model: ItemModel) -> JsonObject:
             return _call(model, "input", model.input)
         case CallOutputItem():
             sent = fields["output"]
-            output = sent if isinstance(sent, str) else _parts(sent, "input_text")
-            return {"call_id": model.call_id, "output": output, "status": "completed"}
+            is_text = isinstance(result_text(sent), str)  # outcomes of a shell are one, too
+            output = sent if is_text else _parts(sent, "input_text")
+            status = model.status or "completed"
+            return {"call_id": model.call_id, "output": output, "status": status}
         case ReasoningItem():
             return _reasoning(model)
+        case DefinedCallItem() | CompactionItem() | ForeignItem():
+            return {key: value for key, value in fields.items() if key not in ("id", "type")}
 
 
 def _call(model: CallItem, key: str, text: str) -> JsonObject:

@@ -107,8 +107,8 @@ class ResponsesRequest(SamplingFields):
     previous_response_id: str | None = None
     """A stored response, whose conversation is continued."""
     tools: Tools[messages.JsonObject] = Field(default_factory=list[messages.JsonObject])
-    """`function`, `custom`, and `namespace` with some of both; tools that only OpenAI runs are left
-    out.
+    """`function`, `custom`, `namespace` with some of both, and those that clients run: `shell`,
+    `local_shell`, `apply_patch`. Tools that only OpenAI runs are left out, here and in the answer.
     """
     tool_choice: Any = None
     """`auto`, `none`, `required`, one function or custom tool, or `allowed_tools`."""
@@ -171,11 +171,10 @@ _ECHOED = (
     "previous_response_id",
     "prompt_cache_key",
     "safety_identifier",
-    "temperature",
-    "top_logprobs",
-    "top_p",
     "user",
 )
+_UNKNOWN = sampling.Sampling(temperature=1.0, top_p=1.0, penalty_freq=0.0, penalty_present=0.0)
+"""OpenAI's defaults, for a model whose own are not known."""
 _BUSY = ("server_busy", "provider_busy")
 
 RESPONSE_ID = "response_id"
@@ -211,7 +210,8 @@ class ResponseRecord(Struct):
     """The state of a response; `stored` says whether it can be used later.
 
     `created` and `completed` are Unix times. `truncated_items` are the ids of the items that left
-    because the conversation did not fit.
+    because the conversation did not fit. `in_force` are the parameters that hold, once a model
+    answers that tells them. `left_out` are the types of tools that no model was offered.
     """
 
     request: ResponsesRequest
@@ -225,6 +225,8 @@ class ResponseRecord(Struct):
     error: ApiError | None = None
     completed: int | None = None
     truncated_items: list[str] = field(default_factory=list[str])
+    in_force: sampling.Sampling | None = None
+    left_out: Sequence[str] = ()
 
     def end(self, status: Status, output: Sequence[messages.JsonObject]) -> None:
         """Note that the response is over."""
@@ -243,6 +245,7 @@ class ResponseRecord(Struct):
         request = self.request
         is_incomplete = self.status is Status.INCOMPLETE
         reasoning = request.reasoning or Reasoning()
+        in_force = (self.in_force or request.to_sampling()).over(_UNKNOWN)
         body: messages.JsonObject = {
             "id": self.id,
             "object": "response",
@@ -251,16 +254,21 @@ class ResponseRecord(Struct):
             "status": self.status.value,
             "background": bool(request.background),
             "error": None if self.error is None else _error(self.error),
+            "frequency_penalty": in_force.penalty_freq,
             "incomplete_details": {"reason": "max_output_tokens"} if is_incomplete else None,
             "model": self.model,
             "output": list(self.output),
             "parallel_tool_calls": request.parallel_tool_calls is not False,
+            "presence_penalty": in_force.penalty_present,
             "reasoning": {"effort": reasoning.effort, "summary": reasoning.summary_style},
             "service_tier": "default",
             "store": self.stored,
+            "temperature": in_force.temperature,
             "text": _text(request),
             "tool_choice": "auto" if request.tool_choice is None else request.tool_choice,
-            "tools": [_tool(tool) for tool in request.tools],
+            "tools": [_tool(t) for t in request.tools if t.get("type") not in self.left_out],
+            "top_logprobs": request.top_logprobs or 0,
+            "top_p": in_force.top_p,
             "truncation": request.truncation or "disabled",
             "usage": self.usage,
         }

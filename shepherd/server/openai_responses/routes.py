@@ -28,6 +28,7 @@ from shepherd.server.wire.errors import JsonErrors, error_body
 
 PATH = "/v1/responses"
 TOKENS_PATH = f"{PATH}/input_tokens"
+COMPACT_PATH = f"{PATH}/compact"
 _FIELDS = {"messages": "input", "response_format": "text.format"}
 _INTERRUPTED: messages.JsonObject = {
     "code": "server_error",
@@ -155,6 +156,19 @@ def create_router(responses: Responses) -> APIRouter:
         model = await serving.lease(body.model)
         count = await serving.count_tokens(model, await creation.translate(serving, model))
         return JsonResponse({"object": "response.input_tokens", "input_tokens": count})
+
+    @router.post(COMPACT_PATH)
+    async def compact_response(
+        request: Request,
+        body: Annotated[requests.ResponsesRequest, context.bodies.of(requests.ResponsesRequest)],
+        serving: Annotated[Serving, serves(context)],
+    ) -> Response:
+        """Shorten a conversation: its instructions, and one item with a summary of all the rest.
+
+        The summary is signed, and goes into `input` in place of what it is about.
+        """
+        creation = await responses.read(request, body.model_copy(update={"tool_choice": "none"}))
+        return JsonResponse(await creation.compacted(serving, await serving.lease(body.model)))
 
     return router
 

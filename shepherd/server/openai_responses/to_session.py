@@ -1,17 +1,17 @@
 """A request for a response as a `Session`: its items become messages."""
 
 import json
-import logging
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, TypeAlias, cast
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, structs
 
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject, Message, ToolCall
 from shepherd.server.errors import ApiError, invalid
 from shepherd.server.openai_responses import items, requests
+from shepherd.server.openai_responses.defined import DEFINED
 from shepherd.server.openai_responses.tools import Toolset, toolset
 from shepherd.server.seal import Seal, SealError
 from shepherd.server.wire.content import Content
@@ -23,10 +23,6 @@ REASONING = "responses.reasoning"
 """The purpose of the signature of reasoning."""
 
 _FORMAT = "text.format"
-MAX_LOGGED = 100
-logger = logging.getLogger(__name__)
-
-
 Source: TypeAlias = tuple[Message, Sequence[str]]
 """A message, and the ids of the items that it was made of."""
 
@@ -44,7 +40,6 @@ class Translator(Struct, frozen=True):
 
     seal: Seal
     thinking: bool = False
-    _logged_types: set[str] = field(default_factory=set[str])
 
     def conversation(
         self, request: requests.ResponsesRequest, history: Sequence[items.Item], model: ModelInfo
@@ -54,11 +49,8 @@ class Translator(Struct, frozen=True):
         Raises ApiError for what the model or the server can't do.
         """
         offered = toolset(request.tools, model)
-        self._log_left_out(offered)
         single = request.parallel_tool_calls is False
-        tools, tool_choice = choose_tools(
-            request.tool_choice, offered.tools, single=single, skips_other_types=True
-        )
+        tools, tool_choice = choose_tools(request.tool_choice, offered.tools, single=single)
         _check_images(history, model)
         messages = _Messages(self.seal, offered)
         messages.add(history)
@@ -79,22 +71,15 @@ class Translator(Struct, frozen=True):
         """The content of a reasoning item as a word that comes back (see `_Messages`)."""
         return self.seal.wrap(REASONING, json.dumps(content))
 
-    def _log_left_out(self, tools: Toolset) -> None:
-        """Log the types of tools that are not offered, each once, and not without an end."""
-        new_types = sorted(set(tools.left_out) - self._logged_types)
-        if new_types and len(self._logged_types) < MAX_LOGGED:
-            self._logged_types.update(new_types)
-            logger.warning("Tools that only OpenAI runs are left out: %s", ", ".join(new_types))
-
 
 def _system_message(instructions: str | None, history: Sequence[items.Item]) -> str:
     """The instructions of a request, and the system messages of its whole conversation."""
-    contents = [_instruction(item) for item in history]
+    contents = [instruction(item) for item in history]
     texts = [content.text for content in contents if content is not None]
     return "\n\n".join(filter(None, [instructions, *texts]))
 
 
-def _instruction(item: items.Item) -> Content | None:
+def instruction(item: items.Item) -> Content | None:
     """The content of a system or developer message, None for any other item."""
     model = item.model
     if isinstance(model, items.MessageItem) and model.role in ("system", "developer"):
@@ -130,7 +115,8 @@ class _Messages:
 
     def add(self, history: Sequence[items.Item]) -> None:
         """Append the messages of `history`; raises ApiError."""
-        spoken = [item for item in history if _instruction(item) is None]
+        kept = (item for item in history if not isinstance(item.model, items.ForeignItem))
+        spoken = [item for item in kept if instruction(item) is None]
         for is_answer, group in groupby(spoken, key=_is_answer):
             members = [*group]
             if is_answer:
@@ -141,6 +127,8 @@ class _Messages:
     def _input(self, item: items.Item) -> Message:
         """The message of the user, or the result of a call; raises ApiError for an unknown call."""
         content = _content(item)
+        if isinstance(item.model, items.CompactionItem):
+            return Message.user(self._signed(item.model, item).get("text", ""))
         if not isinstance(item.model, items.CallOutputItem):
             return Message.user(content.text, content.images)
         call = self._calls_by_id.get(item.model.call_id)
@@ -161,20 +149,23 @@ class _Messages:
                 case items.MessageItem(content=content):
                     text += content.text
                 case items.ReasoningItem():
-                    signed = self._reasoning(item.model, item)
+                    signed = self._signed(item.model, item)
                     reasoning += signed.get("text", "")
                     extra |= signed.get("extra", {})
                     call_extras |= signed.get("calls", {})
-                case items.FunctionCallItem() | items.CustomCallItem():
-                    calls.append(self._call(item.model))
+                case items.FunctionCallItem() | items.CustomCallItem() | items.DefinedCallItem():
+                    calls.append(self._call(item.model, item.data))
                 case _:  # results are no part of an answer, and references were resolved
                     pass
         calls = [structs.replace(call, extra=call_extras.get(call.id, {})) for call in calls]
         self._calls_by_id.update((call.id, call) for call in calls)
         return structs.replace(Message.assistant(text, reasoning, tuple(calls)), extra=extra)
 
-    def _call(self, model: items.FunctionCallItem | items.CustomCallItem) -> ToolCall:
-        """The call, as the model would make it now: a custom tool is a function for it."""
+    def _call(self, model: items.AnyCallItem, data: JsonObject) -> ToolCall:
+        """The call, as the model would make it now: any tool is a function for it."""
+        if isinstance(model, items.DefinedCallItem):
+            kind = model.type.removesuffix("_call")
+            return ToolCall(model.call_id, kind, DEFINED[kind].arguments(data))
         name = self._offered_name(model.name, model.namespace or "")
         if isinstance(model, items.CustomCallItem):
             return ToolCall(model.call_id, name, {CUSTOM_INPUT: model.input})
@@ -189,8 +180,8 @@ class _Messages:
         exact = [tool for tool in same_name if tool.namespace == namespace]
         return (exact or same_name)[0].spec.name if same_name else name
 
-    def _reasoning(self, model: items.ReasoningItem, item: items.Item) -> JsonObject:
-        """The content that was signed, else the text that can be read.
+    def _signed(self, model: items.SignedItem, item: items.Item) -> JsonObject:
+        """The content that was signed, else the reasoning that can be read.
 
         Raises ApiError for a signature that is not valid. Stored reasoning is left out then: its
         client can't do that, and the server's key is a new one.
@@ -202,8 +193,9 @@ class _Messages:
                 if item.stored:
                     return {}
                 param = f"{item.param}.encrypted_content"
-                message = f"{param}: {error}; leave the reasoning out"
+                message = f"{param}: {error}; leave the item out"
                 raise ApiError(400, message, "invalid_encrypted_content", param) from error
+        assert isinstance(model, items.ReasoningItem)  # of the others, all is signed
         parts = model.summary if model.content is None else model.content
         return {"text": "\n\n".join(part.text for part in parts)}
 
@@ -212,7 +204,7 @@ def _is_answer(item: items.Item) -> bool:
     """Whether the model has written the item."""
     if isinstance(item.model, items.MessageItem):
         return item.model.role == "assistant"
-    return not isinstance(item.model, items.CallOutputItem)
+    return not isinstance(item.model, items.CallOutputItem | items.CompactionItem)
 
 
 def _output_format(request: requests.ResponsesRequest) -> OutputFormat | None:

@@ -1,9 +1,8 @@
 """The tools of a request, as the model is offered them."""
 
-import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, cast
 
 from msgspec import Struct, structs
 from pydantic import Field, ValidationError
@@ -12,11 +11,10 @@ from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, invalid, invalid_body
+from shepherd.server.openai_responses.defined import DEFINED
 from shepherd.server.openai_responses.items import at_param
 from shepherd.server.wire.fields import MAX_TOOLS
 from shepherd.server.wire.tools import CustomTool, OfferedTool, OfferedTools, ToolName, WireFunction
-
-_PLAIN_TYPE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class FunctionTool(WireFunction):
@@ -40,10 +38,30 @@ class NamespaceTool(RequestModel):
     tools: list[JsonObject] = Field(default_factory=list[JsonObject])
 
 
-_MODELS: dict[str, type[FunctionTool | TypedCustomTool | NamespaceTool]] = {
+class ClientTool(RequestModel):
+    """A tool of `DEFINED`; a shell may have an `environment` in which OpenAI runs it."""
+
+    type: Literal["local_shell", "shell", "apply_patch"]
+    environment: JsonObject | None = None
+
+    @property
+    def name(self) -> str:
+        """The tool's type, of which there is only one."""
+        return self.type
+
+    def to_spec(self) -> ToolSpec:
+        """The tool as the model sees it."""
+        defined = DEFINED[self.type]
+        schema = {"type": "object", "properties": defined.properties, "required": defined.required}
+        return ToolSpec(self.type, defined.description, schema)
+
+
+AnyTool: TypeAlias = FunctionTool | TypedCustomTool | ClientTool
+_MODELS: Mapping[str, type[AnyTool | NamespaceTool]] = {
     "function": FunctionTool,
     "custom": TypedCustomTool,
     "namespace": NamespaceTool,
+    **dict.fromkeys(DEFINED, ClientTool),
 }
 
 
@@ -74,8 +92,7 @@ def toolset(values: Sequence[JsonObject], model: ModelInfo) -> Toolset:
     left_out: list[str] = []
     for tool, param, group in _tools_in(values, "tools"):
         if isinstance(tool, str):
-            # the types go to the log, and the client may have put any text there
-            left_out.append(tool if _PLAIN_TYPE.fullmatch(tool) else ascii(tool[:64]))
+            left_out.append(tool)
             continue
         if isinstance(tool, TypedCustomTool):
             tool.check_format(model, f"{param}.format")
@@ -87,7 +104,7 @@ def toolset(values: Sequence[JsonObject], model: ModelInfo) -> Toolset:
 
 def _tools_in(
     values: Sequence[JsonObject], where: str, group: NamespaceTool | None = None
-) -> Iterator[tuple[FunctionTool | TypedCustomTool | str, str, NamespaceTool | None]]:
+) -> Iterator[tuple[AnyTool | str, str, NamespaceTool | None]]:
     """Each tool of a list with its place and its namespace; its type alone if it is not served."""
     for index, value in enumerate(values):
         param = f"{where}.{index}"
@@ -100,24 +117,24 @@ def _tools_in(
             yield tool.type, param, group
 
 
-def _in_group(tool: FunctionTool | TypedCustomTool, group: NamespaceTool | None) -> OfferedTool:
+def _in_group(tool: AnyTool, group: NamespaceTool | None) -> OfferedTool:
     """The tool for the model, which also reads what its namespace is for."""
-    spec, is_custom = tool.to_spec(), isinstance(tool, TypedCustomTool)
+    spec = tool.to_spec()
     if group is None:
-        return OfferedTool(spec, tool.name, custom=is_custom)
+        return OfferedTool(spec, tool.name, kind=tool.type)
     if group.description:
         lines = (spec.description, f"Part of {group.name}: {group.description}")
         spec = structs.replace(spec, description="\n".join(filter(None, lines)))
-    return OfferedTool(spec, tool.name, group.name, custom=is_custom)
+    return OfferedTool(spec, tool.name, group.name, tool.type)
 
 
-def _parsed(value: JsonObject, param: str) -> FunctionTool | TypedCustomTool | NamespaceTool | None:
+def _parsed(value: JsonObject, param: str) -> AnyTool | NamespaceTool | None:
     """The tool in the JSON at `param`; None for one of a type that only OpenAI runs."""
     kind: Any = value.get("type")
     if not isinstance(kind, str):
         raise ApiError(400, f"{param}.type must be a string", "invalid_value", f"{param}.type")
     model = _MODELS.get(kind)
-    if model is None:
+    if model is None or "'container_" in str(value.get("environment")):
         return None
     fields = value
     if "name" not in value and isinstance(value.get("function"), dict):

@@ -79,16 +79,18 @@ def completion_usage(
 ) -> messages.JsonObject:
     """OpenAI's usage object of one measure for each prompt, and of all answers to them.
 
-    Cached tokens are part of the prompts' tokens.
+    Cached tokens are part of the prompts' tokens, those of the reasoning part of the answers'.
     """
     counted = [(stats.prompt_tokens, stats.cached_tokens) for stats in prompts]
+    answers = list(generations)
     prompt_tokens = sum(tokens for tokens, _ in counted)
-    completion_tokens = sum(generation.stats.completion_tokens for generation in generations)
+    completion_tokens = sum(generation.stats.completion_tokens for generation in answers)
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,
         "total_tokens": prompt_tokens + completion_tokens,
         "prompt_tokens_details": {"cached_tokens": sum(cached for _, cached in counted)},
+        "completion_tokens_details": {"reasoning_tokens": sum(map(reasoning_tokens, answers))},
     }
 
 

@@ -119,27 +119,30 @@ def custom_input(call: ToolCall) -> str:
 
 
 class OfferedTool(Struct, frozen=True):
-    """A tool as the model sees it (`spec`), and its name, namespace and kind in the API."""
+    """A tool as the model sees it (`spec`), and its name, namespace and type in the API."""
 
     spec: ToolSpec
     name: str
     namespace: str = ""
-    custom: bool = False
+    kind: str = "function"
 
 
 OfferedTools: TypeAlias = tuple[OfferedTool, ...]
 _CHOICE = "tool_choice"
-_CALLED = ("function", "custom")
+_NAMED = ("function", "custom")
+"""The types of tools of which there are several; one of another type needs no name."""
+_ANY_FUNCTION = (None, "tool")
+"""Other words for the type of a function."""
 
 
 def choose_tools(
-    choice: object, offered: OfferedTools, *, single: bool, skips_other_types: bool
+    choice: object, offered: OfferedTools, *, single: bool
 ) -> tuple[OfferedTools, ToolChoice | None]:
     """The tools that the model sees, and the calls that the answer must be; raises ApiError.
 
-    `choice` is the field `tool_choice` of a request, and `single` allows at most one call. With
-    `skips_other_types`, the request may have offered tools of types that do not run here: such a
-    type is refused as the choice, and skipped among the allowed ones. Else any type is a function.
+    `choice` is the field `tool_choice` of a request, and `single` allows at most one call. The
+    request may have offered tools of types that do not run here: such a type is refused as the
+    choice, and skipped among the allowed ones.
     """
     if choice in (None, "auto"):
         return offered, None
@@ -151,7 +154,7 @@ def choose_tools(
         raise invalid(_CHOICE, 'must be "none", "auto", "required" or an object with a type')
     fields = cast(JsonObject, choice)
     kind: object = fields.get("type")
-    if kind in _CALLED or not (skips_other_types or kind == "allowed_tools"):
+    if _is_callable(kind, offered):
         tool = _named_tool(fields, offered)
         return offered, ToolChoice(tool.spec.name, single=single)
     if kind != "allowed_tools":
@@ -159,10 +162,15 @@ def choose_tools(
         raise unsupported(_CHOICE, message)
     inner: object = fields.get("allowed_tools", fields)  # the Responses API has no inner object
     allowed = cast(JsonObject, inner) if isinstance(inner, dict) else {}
-    kept = _allowed_tools(allowed.get("tools"), offered, skips_other_types=skips_other_types)
+    kept = _allowed_tools(allowed.get("tools"), offered)
     if allowed.get("mode") not in ("auto", "required"):
         raise invalid(_CHOICE, "the mode of allowed_tools must be auto or required")
     return (kept, None) if allowed["mode"] == "auto" else _required(kept, single=single)
+
+
+def _is_callable(kind: object, offered: OfferedTools) -> bool:
+    """Whether tools of a type can be called here."""
+    return kind in (*_NAMED, *_ANY_FUNCTION) or any(tool.kind == kind for tool in offered)
 
 
 def _required(offered: OfferedTools, *, single: bool) -> tuple[OfferedTools, ToolChoice]:
@@ -172,19 +180,16 @@ def _required(offered: OfferedTools, *, single: bool) -> tuple[OfferedTools, Too
     return offered, ToolChoice(single=single)
 
 
-def _allowed_tools(
-    named: object, offered: OfferedTools, *, skips_other_types: bool
-) -> OfferedTools:
+def _allowed_tools(named: object, offered: OfferedTools) -> OfferedTools:
     """Those of `offered` that the list in `allowed_tools` names, in the order of `offered`."""
     names = cast(list[object], named) if isinstance(named, list) else None
-    is_empty = not names and not skips_other_types  # else all of its tools may be left out
-    if names is None or is_empty or len(names) > MAX_TOOLS:
+    if names is None or len(names) > MAX_TOOLS:
         raise invalid(_CHOICE, "allowed_tools needs a list of tools")
     kept: list[OfferedTool] = []
     for item in names:
         fields = cast(JsonObject, item) if isinstance(item, dict) else {}
         kind: object = fields.get("type")
-        if not skips_other_types or kind in _CALLED or not isinstance(kind, str):
+        if not isinstance(kind, str) or _is_callable(kind, offered):
             kept.append(_named_tool(fields, offered))
         elif kind == "namespace" and isinstance(fields.get("name"), str):
             kept += [tool for tool in offered if tool.namespace == fields["name"]]
@@ -196,14 +201,16 @@ def _named_tool(fields: JsonObject, offered: Sequence[OfferedTool]) -> OfferedTo
 
     The chat API has the name in an inner object: `{"type": "custom", "custom": {"name": …}}`.
     """
-    kind: object = fields.get("type", "function")
+    kind: object = fields.get("type")
+    if kind in _ANY_FUNCTION:
+        kind = "function"
     inner: object = fields.get(str(kind), fields)
     named = cast(JsonObject, inner) if isinstance(inner, dict) else {}
-    name = cast(object, named.get("name"))
+    name: object = named.get("name") if kind in _NAMED else kind
     if not isinstance(name, str) or not name:
         raise invalid(_CHOICE, "a tool needs its name")
     for tool in offered:
-        is_same = tool.name == name and tool.custom == (kind == "custom")
+        is_same = tool.name == name and tool.kind == kind
         # without a namespace, the first tool of that name is meant
         if is_same and named.get("namespace") in (None, tool.namespace):
             return tool

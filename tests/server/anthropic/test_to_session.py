@@ -205,7 +205,6 @@ def test_thinking(thinking: Any, expected: bool) -> None:  # noqa: FBT001
         ([], {"tools": [WEB], "tool_choice": {"type": "tool", "name": "web"}}, "tool_choice.name"),
         ([], {"tools": [WEB], "tool_choice": {"type": "any"}}, "tool_choice"),
         ([], {"tools": [{"description": "nameless"}]}, "tools.0.name"),
-        ([], {"mcp_servers": [{"url": "http://x"}]}, "mcp_servers"),
         ([], {"container": "c"}, "container"),
         ([], {"thread": {"type": "create"}}, "thread"),
         ([], {"compaction": {"type": "enabled"}}, "compaction"),

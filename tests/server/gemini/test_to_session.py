@@ -271,9 +271,6 @@ CALLING = "toolConfig.functionCallingConfig"
 REFUSED: list[tuple[Any, str]] = [
     ({"cachedContent": "cachedContents/x"}, "cachedContent"),
     ({"continuationToken": "x"}, "continuationToken"),
-    ({"tools": [{"googleSearch": {}}]}, "tools.0.googleSearch"),
-    ({"tools": [*TOOLS, {"code_execution": {}}]}, "tools.2.codeExecution"),
-    ({"tools": [{"urlContext": {}, **TOOLS[0]}]}, "tools.0.urlContext"),
     ({CONFIG: {"responseModalities": ["TEXT", "IMAGE"]}}, f"{CONFIG}.responseModalities"),
     ({CONFIG: {"speechConfig": {"a": 1}}}, f"{CONFIG}.speechConfig"),
     ({CONFIG: {"imageConfig": {"a": 1}}}, f"{CONFIG}.imageConfig"),

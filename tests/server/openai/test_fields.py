@@ -113,12 +113,10 @@ WRONG: list[dict[str, Any]] = [
     allowed("none"),
     allowed("else"),
     {"type": "allowed_tools"},
-    {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}},
     {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{}]}},
     {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "four"}]},
     {"type": "allowed_tools", "mode": "auto", "tools": "one"},
     {"type": "allowed_tools", "allowed_tools": 3},
-    {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "mcp", "server_label": "a"}]},
     {"type": "function"},
 ]
 

@@ -32,9 +32,14 @@ def created(server: RunningServer[Any], **body: Any) -> dict[str, Any]:
     return checked(answer.json())
 
 
+NUMBERS = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "top_logprobs")
+"""Those that a response has in the schema of Open Responses, and may lack in OpenAI's."""
+
+
 def checked(response: dict[str, Any]) -> dict[str, Any]:
     """A response that fits its type strictly."""
     _adapter(Response).validate_python(response, strict=True)
+    assert all(isinstance(response[name], int | float) for name in NUMBERS), response
     return response
 
 

@@ -36,7 +36,8 @@ GROUP: dict[str, Any] = {
     "description": "Customers.",
     "tools": [{"type": "function", "name": "f"}, {"type": "custom", "name": "note"}],
 }
-TOOLS = [FUNCTION, CUSTOM, GROUP, {"type": "web_search"}, {"type": "local_shell"}]
+HOSTED: dict[str, Any] = {"type": "shell", "environment": {"type": "container_auto"}}
+TOOLS = [FUNCTION, CUSTOM, GROUP, {"type": "web_search"}, HOSTED, {"type": "shell"}]
 
 
 def conversation(model: ModelInfo = INPROCESS, **fields: Any) -> Conversation:
@@ -116,8 +117,9 @@ def test_images_are_sent_and_refused_by_the_model() -> None:
     ("item", "param"),
     [
         (5, "input.0"),
-        ({"type": "web_search_call", "id": "ws_1"}, "input.0.type"),
-        ({"type": "compaction", "encrypted_content": "x"}, "input.0.type"),
+        ({"type": "web_search", "id": "ws_1"}, "input.0.type"),
+        ({"type": "compaction", "encrypted_content": "x"}, "input.0.encrypted_content"),
+        ({"type": "shell_call", "action": {}}, "input.0.call_id"),
         ({"type": []}, "input.0.type"),
         ({"role": "nobody", "content": "x"}, "input.0.role"),
         ({"role": "user"}, "input.0.content"),
@@ -174,28 +176,17 @@ def test_reasoning_that_can_be_read_comes_back() -> None:
     )
 
 
-def test_tools_that_only_openai_runs_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    request = ResponsesRequest.model_validate({"tools": TOOLS})
-    translator = Translator(SEAL)
-    found = translator.conversation(request, [], INPROCESS)
-    assert translator.conversation(request, [], INPROCESS).tools == found.tools
-    names = [spec.name for spec in found.session.tools]
-    assert names == ["f", "patch", "crm__f", "note"]
+def test_tools_that_only_openai_runs_are_left_out() -> None:
+    found = conversation(tools=TOOLS)
+    assert [spec.name for spec in found.session.tools] == ALL
     assert found.session.tools[2].description == "Part of crm: Customers."
-    assert [r.message for r in caplog.records] == [
-        "Tools that only OpenAI runs are left out: local_shell, web_search"
-    ]
+    assert found.tools.left_out == ("web_search", "shell")
 
 
 def test_there_are_not_too_many_tools_in_namespaces() -> None:
     nested = [{"type": "function", "name": f"f{n}"} for n in range(501)]
     groups = [{"type": "namespace", "name": name, "tools": nested} for name in "ab"]
     assert refused(tools=groups).param == "tools"
-
-
-def test_the_log_stays_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    conversation(tools=[{"type": "a\nb \x1b[31m"}])
-    assert caplog.records[0].message.endswith(r"'a\nb \x1b[31m'")
 
 
 def test_a_call_of_a_namespace_is_known_by_both_names() -> None:
@@ -211,7 +202,7 @@ def test_a_call_of_a_namespace_is_known_by_both_names() -> None:
     )
     assert found.messages[0].tool_calls[0].name == "crm__f"
     offered = conversation(tools=TOOLS).tools.of_call(ToolCall("c", "crm__f", {}))
-    assert (offered.name, offered.namespace, offered.custom) == ("f", "crm", False)
+    assert (offered.name, offered.namespace, offered.kind) == ("f", "crm", "function")
 
 
 @pytest.mark.parametrize(
@@ -246,7 +237,7 @@ def test_grammars_that_are_not_enforced_are_refused() -> None:
 
 NAMED = {"type": "function", "name": "f"}
 ALLOWED = {"type": "allowed_tools", "mode": "auto", "tools": [NAMED, {"type": "web_search"}]}
-ALL = ["f", "patch", "crm__f", "note"]
+ALL = ["f", "patch", "crm__f", "note", "shell"]
 
 
 @pytest.mark.parametrize(
@@ -259,6 +250,8 @@ ALL = ["f", "patch", "crm__f", "note"]
         (NAMED, ALL, ToolChoice("f")),
         ({"type": "function", "function": {"name": "f"}}, ALL, ToolChoice("f")),
         ({"type": "custom", "name": "note"}, ALL, ToolChoice("note")),
+        ({"type": "shell"}, ALL, ToolChoice("shell")),
+        (ALLOWED | {"tools": [{"type": "shell"}]}, ["shell"], None),
         (ALLOWED, ["f"], None),
         (ALLOWED | {"mode": "required"}, ["f"], ToolChoice()),
         (ALLOWED | {"tools": [{"type": "namespace", "name": "crm"}]}, ["crm__f", "note"], None),
