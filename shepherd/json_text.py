@@ -83,13 +83,13 @@ def is_finite(value: object) -> bool:
     return True
 
 
-def too_deep(text: str | bytes, value: Any) -> bool:
-    """Whether the value, whose JSON is `text`, is nested deeper than `MAX_DEPTH`."""
+def too_deep(text: str | bytes, value: Any, depth: int = MAX_DEPTH) -> bool:
+    """Whether the value, whose JSON is `text`, has more than `depth` objects and lists in a row."""
     # cheap tests first: nesting takes brackets, and each is closed
-    if len(text) <= 2 * MAX_DEPTH or _openings(text) <= MAX_DEPTH:
+    if len(text) <= 2 * depth or _openings(text) <= depth:
         return False
     level: list[Any] = [value]
-    for _ in range(MAX_DEPTH):
+    for _ in range(depth):
         level = [inner for outer in level for inner in _inside(outer)]
         if not level:
             return False

@@ -172,7 +172,8 @@ class ServerSection(DoorSettings):
 
     aliases: Annotated[dict[ModelName, AliasTargets], WrapValidator(_check_aliases), LIVE] = {}
     """Other names for models: a model, a list of models of which the next one answers if one fails,
-    or a table of models with weights."""
+    or a table of models with weights. A name with `*`, as `"claude-*"`, stands for all names that
+    fit it and that no model has."""
 
     any_model: Annotated[bool, LIVE] = False
     """Answer requests for an unknown model with the default one; else 404."""

@@ -27,7 +27,7 @@ from shepherd.server.anthropic.routes import ANTHROPIC
 from shepherd.server.api import Api, ErrorShapes
 from shepherd.server.body import BodyReader
 from shepherd.server.embeddings import EMBEDDINGS, EMBEDDINGS_UNPREFIXED
-from shepherd.server.errors import ApiError, log_failure, to_api_error
+from shepherd.server.errors import ApiError, log_failure, not_served, to_api_error
 from shepherd.server.front import Front
 from shepherd.server.gemini.routes import GEMINI, GEMINI_MODELS
 from shepherd.server.guard import Doors, Guard, JsonCors, cors_options
@@ -239,9 +239,12 @@ def _include_plugins(api: FastAPI, context: ServerContext) -> list[str]:
 def _handle_errors(api: FastAPI, context: ServerContext) -> None:
     """Answer with what went wrong; a client that has left gets nothing."""
 
-    async def answer(_request: Request, error: Exception) -> Response:
+    async def answer(request: Request, error: Exception) -> Response:
         """The response for a failure before anything was sent."""
         reported = to_api_error(error, context.backend.info.context_size)
+        advice = "" if "endpoint" in request.scope else not_served(request.url.path)
+        if advice and isinstance(error, HTTPException):
+            reported = ApiError(404, advice, "not_found")
         if isinstance(error, ShepherdError):  # uvicorn logs defects
             log_failure(error, reported)
         return ErrorResponse(reported)

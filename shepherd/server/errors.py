@@ -33,6 +33,28 @@ _HTTP_PROBLEMS: dict[int, tuple[str, str]] = {
         "This path does not take that method; the Allow header names those it takes.",
     ),
 }
+_ITSELF = "send the content itself in the messages"
+NOT_SERVED: Mapping[str, str] = {
+    "/v1/files": f"Files are not stored here: {_ITSELF}.",
+    "/v1/uploads": f"Files are not stored here: {_ITSELF}.",
+    "/v1/vector_stores": "Files are not searched here: use /v1/embeddings, and search yourself.",
+    "/v1/audio": "Audio is not served here: send a transcript as text.",
+    "/v1/realtime": "Audio is not served here: send text to /v1/responses.",
+    "/v1/images": "This server makes no images; models that see get them in messages.",
+    "/v1/videos": "This server makes no videos.",
+    "/v1/moderations": "Nothing is moderated here: ask a model in /v1/chat/completions.",
+    "/v1/batches": "Batches are not served: send each request by itself.",
+    "/v1/messages/batches": "Batches are not served: send each request to /v1/messages.",
+    "/v1/conversations": "Conversations are not stored: use previous_response_id of /v1/responses.",
+    "/v1/assistants": "Assistants are not served: use /v1/responses.",
+    "/v1/threads": "Threads are not served: use previous_response_id of /v1/responses.",
+    "/v1/fine_tuning": "Models are not trained here.",
+    "/v1/evals": "Evaluations are not served: send each request by itself.",
+    "/v1/containers": "Code does not run here: offer a tool that the client runs.",
+    "/v1/skills": "Skills are not stored here: put them into the system message.",
+}
+"""What is not served, by paths with all paths below them, and what to do instead."""
+
 _REFUSAL_STATUS = {
     RefusalCode.REQUEST_ENDED: 409,
     RefusalCode.REQUEST_NOT_FOUND: 404,
@@ -95,6 +117,11 @@ def invalid(param: str, reason: str) -> ApiError:
 def unsupported(param: str, message: str) -> ApiError:
     """An unsupported parameter that would change the answer: it is refused, never ignored."""
     return ApiError(400, message, "unsupported_parameter", param)
+
+
+def not_served(path: str) -> str:
+    """What to do instead of asking for this path; "" for one that no API has."""
+    return next((text for p, text in NOT_SERVED.items() if f"{path}/".startswith(f"{p}/")), "")
 
 
 def to_api_error(error: BaseException, context_size: int = 0) -> ApiError:

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from shepherd.messages import JsonObject
 from shepherd.sampling import Sampling
@@ -173,12 +173,16 @@ def test_each_field_is_classified(wire: Wire) -> None:
 def test_controls_of_other_apis_are_refused_by_name(wire: Wire) -> None:
     own = names_of(wire.model)
     others = {name: value for name, value in FOREIGN.items() if name not in own}
-    foreign = dict.fromkeys(CONTROLS - own, "x") | others
+    ignored = getattr(wire.model, "ignored", frozenset())
+    foreign = dict.fromkeys(CONTROLS - own - ignored, "x") | others
     assert "ignore_eos" in foreign or wire.samples
     for name, value in foreign.items():
         with pytest.raises(ApiError) as caught:
             wire.model.model_validate({**wire.body, name: value})
         assert caught.value.param == name
+    for name in ignored:
+        wire.model.model_validate({**wire.body, name: "x"})
+    for name in foreign:
         for nothing in NOTHING:
             wire.model.model_validate({**wire.body, name: nothing})
 
@@ -201,3 +205,35 @@ def test_each_sampling_parameter_is_honoured(model: type[DecodingFields]) -> Non
     for name, value in SAMPLED.items():
         sampling = model.model_validate({name: value}).to_sampling()
         assert sampling != Sampling(), name
+
+
+@pytest.mark.parametrize("name", ["chat", "responses", "messages"])
+def test_what_asks_for_nothing_is_accepted(name: str) -> None:
+    wire = WIRES[name]
+    wire.model.model_validate({**wire.body, "options": {"num_ctx": 8192, "use_mmap": True}})
+    with pytest.raises(ApiError, match="options is not a parameter"):
+        wire.model.model_validate({**wire.body, "options": {"num_ctx": 8192, "temperature": 1}})
+
+
+@pytest.mark.parametrize("name", ["ollama_chat", "ollama_generate"])
+def test_ollamas_api_ignores_what_ollama_ignores(name: str) -> None:
+    wire = WIRES[name]
+    sent = {"temperature": 0.0, "max_tokens": 9, "tool_choice": "auto", "stop": ["x"]}
+    wire.model.model_validate({**wire.body, **sent})
+
+
+def test_an_unknown_value_of_an_option_that_only_shows_is_the_nearest(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for display in ("updates-1", "updates-1", "updates-2"):
+        thinking = {"type": "adaptive", "display": display}
+        messages = MessagesRequest.model_validate({**WIRES["messages"].body, "thinking": thinking})
+        assert messages.thinking is not None
+        assert messages.thinking.display == "summarized"
+    assert [record.message.count("updates-") for record in caplog.records] == [1, 1]
+    request = ResponsesRequest.model_validate({"input": "hi", "reasoning": {"summary": "brief"}})
+    assert request.reasoning is not None
+    assert request.reasoning.summary == "auto"
+    for thinking in ({"type": "sometimes"}, {"type": "adaptive", "display": 5}):
+        with pytest.raises(ValidationError):
+            MessagesRequest.model_validate({**WIRES["messages"].body, "thinking": thinking})

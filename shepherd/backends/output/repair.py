@@ -5,6 +5,8 @@ import math
 import re
 from typing import Any, NoReturn, cast
 
+from shepherd.json_text import too_deep
+
 MAX_DEPTH = 64
 
 _SPACE = re.compile(r"\s*")
@@ -30,6 +32,8 @@ def loads(text: str) -> Any:
     """
     try:
         value = _DECODER.decode(text)
+        if too_deep(text, value, MAX_DEPTH):
+            raise ValueError("nested too deep")
         may_have_surrogates = "\\u" in text or not _is_unicode(text)
         return _join_surrogates(value) if may_have_surrogates else value
     except RecursionError:
@@ -108,9 +112,9 @@ class _Repairer:
 
     def value(self, depth: int) -> Any:
         """Read a value; raises ValueError."""
-        if depth > MAX_DEPTH:
-            raise ValueError("nested too deep")
         char = self._peek()
+        if depth >= MAX_DEPTH and char and char in "{[":
+            raise ValueError("nested too deep")
         if char == "{":
             return self._object(depth)
         if char == "[":

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from shepherd.server.access.key import KeyScope
+from shepherd.server.errors import NOT_SERVED
 
 OPEN_PATHS = frozenset({"/health", "/ready"})
 """These need no key."""
@@ -34,7 +35,7 @@ _READ_PATHS = (
 )
 """Lists and states: any key may `GET` them, and all paths below them."""
 
-_PATHS: Mapping[str, frozenset[KeyScope]] = {
+_PATHS: dict[str, frozenset[KeyScope]] = {
     "/v1/chat": _CHAT,
     "/chat": _CHAT,
     "/v1/responses": _CHAT,
@@ -97,7 +98,9 @@ class PathScopes:
         above_ours = {above for path in (*_PATHS, *_READ_PATHS) for above in _and_above(path)}
         # one below a path of ours needs what that needs
         below_none = {p for p in fixed - above_ours if _PATHS.keys().isdisjoint(_and_above(p))}
-        self._paths = dict.fromkeys(below_none, _TOOLS) | dict(_PATHS)
+        # what is not served says so to any key, unless a plugin's route may match it
+        refused = {p for p in NOT_SERVED if fixed.isdisjoint((*_and_above(p), ""))}
+        self._paths = dict.fromkeys(refused, _ANY_KEY) | dict.fromkeys(below_none, _TOOLS) | _PATHS
 
     def of(self, method: str, path: str) -> frozenset[KeyScope]:
         """All of these are needed; an unknown path needs `admin`."""

@@ -243,7 +243,9 @@ class WireThinking(RequestModel):
 
     type: Literal["enabled", "disabled", "adaptive", "between_tools"]
     budget_tokens: Annotated[int | None, Field(ge=0, strict=True)] = None
-    display: Literal["summarized", "omitted"] | None = None
+    display: Annotated[
+        Literal["summarized", "omitted"] | None, fields.shown_as("summarized", "omitted")
+    ] = None
 
 
 class WireFormat(RequestModel):

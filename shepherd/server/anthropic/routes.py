@@ -20,7 +20,6 @@ from shepherd.server.settings import ServerContext
 from shepherd.server.wire.fields import MAX_TOKENS
 
 MESSAGES_PATH = "/v1/messages"
-BATCHES_PATH = f"{MESSAGES_PATH}/batches"
 COUNT_PATH = f"{MESSAGES_PATH}/count_tokens"
 EVENTS = responses.StreamFormat("text/event-stream", answers.PING)
 HEADER = "anthropic-version"
@@ -59,15 +58,6 @@ def messages_router(context: ServerContext) -> APIRouter:
         model = await serving.lease(body.model)
         exchange = await serving.translate(body.messages, _exchange, body, context, model.info)
         return responses.JsonResponse({"input_tokens": await serving.count_tokens(model, exchange)})
-
-    @router.api_route(BATCHES_PATH, methods=["GET", "POST"], include_in_schema=False)
-    @router.api_route(
-        f"{BATCHES_PATH}/{{path:path}}", methods=["GET", "POST", "DELETE"], include_in_schema=False
-    )
-    async def refuse_batches() -> Response:
-        """Refuse batches; clients do not try again after a 404."""
-        message = f"Message batches are not served; send each message to {MESSAGES_PATH}."
-        raise errors.ApiError(404, message, "not_found")
 
     return router
 

@@ -95,6 +95,13 @@ class Options(SamplingFields):
 class OllamaRequest(fields.OwnControls):
     """The fields that chat and generate share."""
 
+    ignored: ClassVar = frozenset(
+        (
+            *("temperature", "top_p", "max_tokens", "stop", "seed", "tool_choice"),
+            *("frequency_penalty", "presence_penalty", "response_format"),
+        )
+    )  # clients that also speak to OpenAI send them; Ollama reads `options` alone
+
     model: Annotated[str, Field(min_length=1)]
     """A model on offer, which answers under this name."""
     stream: bool | None = None

@@ -14,7 +14,7 @@ from shepherd.backends.base import Generation
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, log_failure, to_api_error
 from shepherd.server.wire.answers import new_id, reasoning_tokens
-from shepherd.server.wire.fields import Events, ListOrNull, ModelName, NotServed, Tools
+from shepherd.server.wire.fields import Events, ListOrNull, ModelName, NotServed, Tools, shown_as
 from shepherd.server.wire.sampling import SamplingFields
 
 MAX_METADATA, MAX_METADATA_KEY, MAX_METADATA_VALUE = 16, 64, 512
@@ -56,12 +56,17 @@ def _known_includes(value: list[str]) -> list[str]:
     return value
 
 
+Summary = Annotated[
+    Literal["auto", "concise", "detailed"] | None, shown_as("auto", "concise", "detailed")
+]
+
+
 class Reasoning(RequestModel):
     """Whether the model reasons, and how the reasoning is shown."""
 
     effort: str | None = None
-    summary: Literal["auto", "concise", "detailed"] | None = None
-    generate_summary: Literal["auto", "concise", "detailed"] | None = None
+    summary: Summary = None
+    generate_summary: Summary = None
 
     @property
     def summary_style(self) -> str | None:

@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import NoReturn
 
@@ -41,7 +42,7 @@ RETRY_SECONDS = 30.0
 
 
 class Aliases:
-    """The models behind each alias."""
+    """The models behind each alias; one with a `*` stands for names that no model has."""
 
     def __init__(
         self, table: Mapping[str, AliasTargets], random_source: random.Random | None = None
@@ -54,7 +55,13 @@ class Aliases:
         return name in self._table
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._table)
+        """The aliases that are names."""
+        return (alias for alias in self._table if "*" not in alias)
+
+    def pattern(self, name: str) -> str | None:
+        """The first alias whose pattern fits a name."""
+        patterns = (alias for alias in self._table if "*" in alias)
+        return next((pattern for pattern in patterns if fnmatchcase(name, pattern)), None)
 
     def targets(self, alias: str) -> Sequence[str]:
         """The models of an alias, in the order of the settings."""
@@ -198,8 +205,9 @@ class ModelPool(Models):
 
         A provider's model that is not in the list keeps the name of the request.
         """
-        if name and name in self._aliases:
-            return name
+        alias = await self._alias(name)
+        if alias is not None:
+            return alias
         model = await self._find(name)
         if model is self._model:
             return self.default.info.id
@@ -293,14 +301,15 @@ class ModelPool(Models):
         """The models of a name in the order in which they are tried, at least one."""
         if not name:
             return [self._model]
-        targets = self._aliases.order(name) if name in self._aliases else [name]
+        alias = await self._alias(name)
+        targets = [name] if alias is None else self._aliases.order(alias)
         models: list[OpenableModel] = []
         for target in targets:
             model = await self._find_one(target)
             if model is not None:
                 models.append(model)
-            elif name in self._aliases:
-                text = f"The alias {name!r} names {target!r}, which is not a model of this server"
+            elif alias is not None:
+                text = f"The alias {alias!r} names {target!r}, which is not a model of this server"
                 self._log_once(text, logging.WARNING)
         if models:
             return models
@@ -308,6 +317,13 @@ class ModelPool(Models):
             raise unknown_model(name, self.listed())
         self._log_once(f"The default model answers requests for the model {name[:200]!r}")
         return [self._model]
+
+    async def _alias(self, name: str | None) -> str | None:
+        """The alias that a name means; a pattern comes behind all models."""
+        if not name or name in self._aliases:
+            return name or None
+        pattern = self._aliases.pattern(name)
+        return pattern if pattern and await self._find_one(name) is None else None
 
     async def _find_one(self, name: str) -> OpenableModel | None:
         """The model of a name that is not an alias, None if there is none."""

@@ -5,8 +5,9 @@ A known field that would change an answer and is not served is refused by its na
 """
 
 import itertools
+import logging
 from collections.abc import Mapping, Sized
-from functools import cache
+from functools import cache, lru_cache
 from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, cast
 
 from pydantic import (
@@ -24,6 +25,8 @@ from shepherd.backends.base import ModelInfo
 from shepherd.config.section import Effort
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import invalid, unsupported
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 MAX_MESSAGES = 10_000
@@ -57,6 +60,28 @@ def without_empty(value: object) -> object:
     if isinstance(value, list):
         return [item for item in cast(list[object], value) if item != ""]
     return value
+
+
+@lru_cache(maxsize=256)  # a client sends the same value with each request
+def _warn_of(value: str, nearest: str) -> None:
+    logger.warning(
+        "An option of a request has the unknown value %.64r; %s is served", value, nearest
+    )
+
+
+def shown_as(nearest: str, *others: str) -> BeforeValidator:
+    """For an option that only changes how something is shown: an unknown value is the nearest one.
+
+    So newer clients work. An unknown value of an option that changes an answer is refused.
+    """
+
+    def known(value: object) -> object:
+        if not isinstance(value, str) or value in (nearest, *others):
+            return value
+        _warn_of(value, nearest)
+        return nearest
+
+    return BeforeValidator(known)
 
 
 def _seconds(value: object) -> float | None:
@@ -152,6 +177,24 @@ CONTROLS = frozenset(_NAMES.split()).union(*(p.names for p in sampling.PARAMETER
 """Names that control an answer in one of the APIs."""
 
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
+_USUAL: Mapping[str, object] = {"tool_choice": "auto", "n": 1}
+"""Controls with the value that they have without being sent."""
+
+_LOADING = frozenset(
+    (
+        *("num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep"),
+        *("use_mmap", "use_mlock", "numa", "low_vram"),
+    )
+)
+"""Ollama's `options` that load a model: they change no answer here."""
+
+
+def _says_nothing(name: str, value: object) -> bool:
+    """Whether a control of another API asks for nothing."""
+    if name == "options" and isinstance(value, dict):
+        return _LOADING.issuperset(cast(messages.JsonObject, value))
+    # the number 0, which equals False, says something: it is an unusual temperature
+    return value is False or value in _EMPTY or (name in _USUAL and value == _USUAL[name])
 
 
 class CheckedRequest(RequestModel):
@@ -184,7 +227,12 @@ class CheckedRequest(RequestModel):
 
 
 class OwnControls(CheckedRequest):
-    """A body that also refuses the controls of other APIs, unless their value says nothing."""
+    """A body that also refuses the controls of other APIs, unless their value says nothing.
+
+    `ignored` are those that the server ignores for which this one stands.
+    """
+
+    ignored: ClassVar[frozenset[str]] = frozenset()
 
     @model_validator(mode="before")
     @classmethod
@@ -192,11 +240,8 @@ class OwnControls(CheckedRequest):
         """The body; raises ApiError for a field that would say something in another API."""
         fields = _fields(value)
         cls.refuse_unsupported(fields)
-        for name in sorted((fields.keys() & CONTROLS) - names_of(cls)):
-            foreign = fields[name]
-            # the number 0, which equals False, says something: it is an unusual temperature
-            says_nothing = foreign is False or foreign in _EMPTY
-            if not says_nothing:
+        for name in sorted((fields.keys() & CONTROLS) - names_of(cls) - cls.ignored):
+            if not _says_nothing(name, fields[name]):
                 raise unsupported(name, f"{name} is not a parameter of this API.")
         return value
 

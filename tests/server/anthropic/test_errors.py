@@ -226,5 +226,5 @@ def test_batches_are_refused_by_name() -> None:
             lambda: batches.cancel("msgbatch_1"),
             lambda: batches.delete("msgbatch_1"),
         ):
-            with pytest.raises(anthropic.NotFoundError, match="Message batches are not served"):
+            with pytest.raises(anthropic.NotFoundError, match="Batches are not served"):
                 refuse()

@@ -18,7 +18,14 @@ from tests.server.harness import HI, RunningServer, ask
 from tests.server.pool.places import Home
 from tests.upstreams.asking import provider
 
-ALIASES = {"gpt-4o": "qwen", "smart": ["gone", "relay"], "pup2": "default"}
+ALIASES = {
+    "gpt-4o": "qwen",
+    "smart": ["gone", "relay"],
+    "pup2": "default",
+    "claude-opus-*": "qwen",
+    "claude-*": "default",
+    "q*": "default",
+}
 
 
 @pytest.fixture
@@ -66,6 +73,10 @@ def serving(home: Home, **settings: Any) -> RunningServer[ModelPool]:
         ("qwen", "qwen"),
         ("qwen.gguf", "qwen"),
         ("gpt-4o", "qwen"),
+        ("claude-opus-4-9", "qwen"),
+        ("claude-haiku-9", "pup"),
+        ("claude-*", "pup"),
+        ("quick", "pup"),
         ("team/tiny", "tiny"),
         ("cloud", "cloud"),
         ("cloud/gpt-4o", "cloud"),
