@@ -35,7 +35,8 @@ def _entry(name: str, value: Any) -> Iterator[str]:
     if get_origin(value) is not None and not inspect.isclass(value):
         yield f"A type: `{_type_text(value)}`\n"
         return
-    yield f"{_text(value)}\n"
+    package: str = value.__module__.partition(".")[0]
+    yield f"{_text(value) if package == 'shepherd' else f'That of the package `{package}`.'}\n"
     rows = [*_members(value)]
     if rows:
         yield from [*rows, ""]

@@ -9,6 +9,8 @@ TYPE_CHECKING = False  # as in typing, which takes longer to load than `shepherd
 if TYPE_CHECKING:
     from typing import Any
 
+    from shepherd.backends.api.adapter import Adapter
+    from shepherd.backends.base import Backend
     from shepherd.conversation.compaction import Compaction
     from shepherd.conversation.context_use import ContextPart, ContextUse
     from shepherd.conversation.own_commands import OwnCommand
@@ -35,20 +37,23 @@ if TYPE_CHECKING:
     from shepherd.sdk.opening import open_chat as open  # noqa: A004 - read as shepherd.open
     from shepherd.sdk.turn import Answer, End, Event, Turn
     from shepherd.tools.access import Access, AccessKind
-    from shepherd.tools.function import tool
+    from shepherd.tools.function import Field, tool
     from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
     from shepherd.tools.shell.background import BackgroundCommand
-    from shepherd.tools.tool import Tool, ToolContext
+    from shepherd.tools.tool import Arguments, Tool, ToolContext, ToolOutput
     from shepherd.undo.log import MoveResult
 
 __all__ = [
     "Access",
     "AccessError",
     "AccessKind",
+    "Adapter",
     "Answer",
     "Approval",
     "ApprovalCallback",
     "ApprovalRequest",
+    "Arguments",
+    "Backend",
     "BackendError",
     "BackgroundCommand",
     "BusyError",
@@ -62,6 +67,7 @@ __all__ = [
     "ContextUse",
     "End",
     "Event",
+    "Field",
     "FinishReason",
     "Image",
     "ImageError",
@@ -80,6 +86,7 @@ __all__ = [
     "ToolCall",
     "ToolContext",
     "ToolError",
+    "ToolOutput",
     "ToolResult",
     "Turn",
     "UndoError",
@@ -91,6 +98,8 @@ __all__ = [
 ]
 
 _MODULES = {
+    "backends.api.adapter": "Adapter",
+    "backends.base": "Backend",
     "conversation.compaction": "Compaction",
     "conversation.context_use": "ContextPart ContextUse",
     "conversation.own_commands": "OwnCommand",
@@ -106,8 +115,8 @@ _MODULES = {
     "sdk.opening": "ApprovalCallback ask",
     "sdk.turn": "Answer End Event Turn",
     "tools.access": "Access AccessKind",
-    "tools.function": "tool",
-    "tools.tool": "Tool ToolContext",
+    "tools.function": "Field tool",
+    "tools.tool": "Arguments Tool ToolContext ToolOutput",
     "tools.shell.background": "BackgroundCommand",
     "tools.permissions.approval": "Approval ApprovalRequest Choice",
     "undo.log": "MoveResult",

@@ -3,11 +3,11 @@
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Mapping
 from concurrent.futures import wait
 from contextlib import contextmanager
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import Distribution, EntryPoint, distributions
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ class Group(StrEnum):
 
     TOOLS = "shepherd.tools"
     BACKENDS = "shepherd.backends"
+    ADAPTERS = "shepherd.adapters"
     COMMANDS = "shepherd.commands"
     ROUTES = "shepherd.routes"
     FORMATS = "shepherd.formats"
@@ -79,14 +80,27 @@ class Plugin(Struct, frozen=True):
 
 
 class Plugins(Struct, frozen=True):
-    """The installed plugins, except those that the user has disabled by name."""
+    """The installed plugins, except those that the user has disabled by name.
+
+    `settings` are the user's for plugins, by the name of an entry point or its package.
+    """
 
     disabled: Collection[str] = ()
+    settings: Mapping[str, Mapping[str, Any]] = {}
 
     def of(self, group: Group) -> list[Plugin]:
         """The plugins of one group."""
         plugins = (plugin for plugin in installed_plugins() if plugin.group is group)
         return [plugin for plugin in plugins if not plugin.is_in(self.disabled)]
+
+    def load(self, plugin: Plugin) -> Any:
+        """The object of the entry point; a function that has settings gets them as `settings`.
+
+        Raises PluginError.
+        """
+        loaded = plugin.load()
+        settings = self.settings.get(plugin.name) or self.settings.get(plugin.package)
+        return partial(loaded, settings=settings) if settings else loaded
 
     def use(self, group: Group, work: Callable[[Any], T], warn: Callable[[str], None]) -> list[T]:
         """The result of `work` for each plugin of the group; failures are reported to `warn`."""
@@ -94,7 +108,7 @@ class Plugins(Struct, frozen=True):
         for plugin in self.of(group):
             try:
                 with plugin.guarding():
-                    results.append(work(plugin.load()))
+                    results.append(work(self.load(plugin)))
             except PluginError as error:
                 warn(str(error))
         return results

@@ -3,10 +3,10 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from shepherd import errors, events, messages
 from shepherd.backends.api.adapter import Adapter, ModelTraits
@@ -24,7 +24,7 @@ from shepherd.config.provider import PROVIDER_TYPES, Provider, missing_type, ven
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.plugins import Group, PluginError, Plugins
-from shepherd.prices import Price
+from shepherd.prices import Price, read_prices
 from shepherd.session import Session
 
 QUESTION = "Say OK."
@@ -105,15 +105,26 @@ async def open_extension(provider: Provider, book: ProviderBook, config: Config)
     Raises ConfigError if the plugin is missing, switched off or broken, and the plugin's own
     ShepherdError.
     """
-    plugins = Plugins(config.plugins.disabled).of(Group.BACKENDS)
-    plugin = next((plugin for plugin in plugins if plugin.name == provider.type), None)
+    plugins = Plugins(config.plugins.disabled, config.plugins.settings)
+    usable = (*plugins.of(Group.BACKENDS), *plugins.of(Group.ADAPTERS))
+    plugin = next((plugin for plugin in usable if plugin.name == provider.type), None)
     if plugin is None:
         raise errors.ConfigError(
             missing_type(provider)
             or f"Provider {provider.name}: plugins.disabled names the plugin of its type "
             f"{provider.type}."
         )
-    open_backend = cast(OpenBackend, await asyncio.to_thread(plugin.load))
+    loaded: Any = await asyncio.to_thread(plugins.load, plugin)
+    if plugin.group is Group.ADAPTERS:
+        with plugin.guarding(errors.ShepherdError):
+            adapter: object = loaded()
+        if not isinstance(adapter, Adapter):
+            raise PluginError(f"The plugin {plugin} can't be used: it did not return an adapter")
+        limits = RateLimits(provider.requests_per_minute, provider.tokens_per_minute)
+        backend = await _connect(provider, book, ClientOptions(limits=limits), adapter)
+        backend.use_prices(read_prices(config.terminal.prices))
+        return backend
+    open_backend = cast(OpenBackend, loaded)
     with plugin.guarding(errors.ShepherdError):
         backend = await open_backend(provider, book.key(provider).value)
     if not isinstance(backend, Backend):
@@ -147,12 +158,21 @@ async def _models(
         await client.aclose()
 
 
-async def _connect(provider: Provider, book: ProviderBook, options: ClientOptions) -> ApiBackend:
-    """As `connect`, with these options; a setting counts more than what is known of the model."""
-    facts = book.facts(provider)
+async def _connect(
+    provider: Provider, book: ProviderBook, options: ClientOptions, adapter: Adapter | None = None
+) -> ApiBackend:
+    """As `connect`, with these options; a setting counts more than what is known of the model.
+
+    A plugin's `adapter` also knows the address where the provider names none.
+    """
+    facts, endpoint = book.facts(provider), endpoint_of(provider, book)
+    if adapter is not None and not provider.urls:
+        if not adapter.default_base_url:
+            raise errors.ConfigError(f"Provider {provider.name} needs the address of its server.")
+        endpoint = structs.replace(endpoint, base_url=adapter.default_base_url)
     return await ApiBackend.connect(
-        endpoint_of(provider, book),
-        _adapter(provider),
+        endpoint,
+        adapter or _adapter(provider),
         ModelTraits(
             id=facts.id,
             context_size=facts.context,

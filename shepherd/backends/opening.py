@@ -44,7 +44,7 @@ async def open_backend(
     AccessError, UnreachableError and InvalidRequestError for a provider that does not answer
     properly.
     """
-    plugins = Plugins(config.plugins.disabled)
+    plugins = Plugins(config.plugins.disabled, config.plugins.settings)
     if plugins.of(Group.FORMATS):
         await asyncio.to_thread(plugins.use, Group.FORMATS, add_notations, logger.info)
     if not config.model.provider:

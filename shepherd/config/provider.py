@@ -48,7 +48,8 @@ def type_meant(value: object, types: Iterable[str]) -> str:
 
 def known_types() -> list[str]:
     """The types of providers, also those that plugins add; plugins are not loaded."""
-    plugins = [plugin.name for plugin in installed_plugins() if plugin.group is Group.BACKENDS]
+    groups = (Group.BACKENDS, Group.ADAPTERS)
+    plugins = [plugin.name for plugin in installed_plugins() if plugin.group in groups]
     return [*PROVIDER_TYPES, *plugins]
 
 

@@ -298,3 +298,6 @@ class PluginsSection(Section):
 
     disabled: list[str] = []
     """Packages, or entry points by name, that are not loaded."""
+
+    settings: dict[str, dict[str, Any]] = {}
+    """Settings for plugins: a table by the name of the entry point or of the package."""

@@ -261,7 +261,7 @@ def build_registry(config: Config) -> ToolRegistry:
 
 def add_plugin_tools(registry: ToolRegistry, config: Config, warn: Callable[[str], None]) -> None:
     """Add the tools of plugins after the others; `warn` gets a sentence for each failure."""
-    plugins = Plugins(config.plugins.disabled)
+    plugins = Plugins(config.plugins.disabled, config.plugins.settings)
     if config.model.tools and plugins.of(Group.TOOLS):
         add_extensions(registry, plugins, config.tools.disabled, warn)
 

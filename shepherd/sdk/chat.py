@@ -27,7 +27,11 @@ ImageSource: TypeAlias = str | Path | bytes | Image
 class Chat:
     """An open conversation; made by `shepherd.open`. It answers one prompt at a time."""
 
-    def __init__(self, conversation: Conversation, approver: Approver) -> None:
+    def __init__(
+        self, conversation: Conversation, approver: Approver, opening: object = None
+    ) -> None:
+        """`opening` is kept: Python would close the conversation as soon as it is gone."""
+        self._opening = opening
         self._conversation = conversation
         self._tools = conversation.tool_runner(approver)
         self._last_turn: TurnWork | None = None

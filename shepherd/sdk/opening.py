@@ -4,8 +4,9 @@ import asyncio
 import inspect
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import TypeAlias, TypedDict, Unpack, cast
 
 from msgspec import Struct
@@ -88,12 +89,35 @@ class Options(TypedDict, total=False):
     knowledge: bool
 
 
-@asynccontextmanager
-async def open_chat(**options: Unpack[Options]) -> AsyncGenerator[Chat]:
+class Opening(AbstractAsyncContextManager[Chat]):
+    """The context of an open conversation, which keeps it: a program may only keep the `Chat`."""
+
+    def __init__(self, options: Options) -> None:
+        self._opened = _opened(self, options)
+
+    async def __aenter__(self) -> Chat:
+        return await self._opened.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        return await self._opened.__aexit__(kind, error, traceback)
+
+
+def open_chat(**options: Unpack[Options]) -> Opening:
     """An open conversation; `Options` describes the options.
 
-    Raises ConfigError, SessionError, and BackendError if the model can't be opened.
+    Entering raises ConfigError, SessionError, and BackendError if the model can't be opened.
     """
+    return Opening(options)
+
+
+@asynccontextmanager
+async def _opened(opening: Opening, options: Options) -> AsyncGenerator[Chat]:
+    """The conversation, which is closed with the context."""
     cwd, env = _directory(options), os.environ
     tools = options.get("tools")
     chosen = None if tools is None else list(tools)  # None: the settings decide; []: no tools
@@ -106,7 +130,7 @@ async def open_chat(**options: Unpack[Options]) -> AsyncGenerator[Chat]:
         if chosen is not None:
             _choose_tools(conversation, chosen)
         backend = await conversation.backend()
-        chat = Chat(conversation, CallbackApprover(options.get("approve")))
+        chat = Chat(conversation, CallbackApprover(options.get("approve")), opening)
         if chosen and (missing := _not_offered(conversation, chosen)):
             conversation.notices.tell(
                 f"{backend.info.id} was trained on certain tools only; not offered: {missing}"

@@ -17,7 +17,7 @@ from shepherd.plugins import Group, Plugins
 from shepherd.tools import deferred, paths
 from shepherd.tools.access import Access, AccessKind, Claim
 from shepherd.tools.registry import ToolRegistry
-from shepherd.tools.tool import AnyTool, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.tool import AnyTool, Arguments, FileChange, Tool, ToolContext, ToolResult
 
 Function: TypeAlias = Callable[..., Any]
 Touches: TypeAlias = Iterable[Access] | Callable[..., Iterable[Access]]
@@ -211,8 +211,9 @@ class ExtensionTool(Tool[Any]):
             raise TypeError(f"{self.name!r} can't be a tool's name: ask_NAME asks a provider")
         self.description = tool.description
         self.arguments = tool.arguments
-        self.calls_models = tool.calls_models
-        self.starts_programs = tool.starts_programs
+        self.calls_models, self.starts_programs = tool.calls_models, tool.starts_programs
+        self.parallel, self.polls = tool.parallel, tool.polls
+        self.later_arguments = tool.later_arguments
         self.spec()  # a class of arguments without a schema raises its error here, not in a turn
 
     def accesses(self, arguments: Any, context: ToolContext) -> list[Access]:
@@ -221,6 +222,15 @@ class ExtensionTool(Tool[Any]):
 
     def preview(self, arguments: Any, context: ToolContext) -> str:
         return self._tool.preview(arguments, context)
+
+    def change(self, arguments: Any, context: ToolContext) -> FileChange | None:
+        return self._tool.change(arguments, context)
+
+    def goes_on(self, arguments: Any) -> bool:
+        return self._tool.goes_on(arguments)
+
+    def is_live(self, arguments: Any) -> bool:
+        return self._tool.is_live(arguments)
 
     def start_directory(self, arguments: Any, context: ToolContext) -> Path:
         return self._tool.start_directory(arguments, context)

@@ -66,6 +66,9 @@ class ToolResult(Struct, frozen=True):
     refusal: "Refusal | None" = None
 
 
+ToolOutput: TypeAlias = ToolResult
+"""Its public name: there, the event with the result of a call is the `ToolResult`."""
+
 Authorize: TypeAlias = Callable[[Access, str], Awaitable[bool]]
 """Decides on a further access of a running call; the text gives its purpose.
 

@@ -13,7 +13,7 @@ from shepherd.server.pool.pool import ModelPool, open_pool
 from tests.clients.models import Answer, PlayedModel, cached_model
 from tests.server.harness import RunningServer
 
-ALIASES = {name: "default" for name in ("other", "text-embedding-3-small", "shepherd", "claude-*")}
+ALIASES = dict.fromkeys(("other", "text-embedding-3-small", "shepherd", "claude-*"), "default")
 """Other names of the model; `llm` asks for vectors of OpenAI's models only."""
 
 

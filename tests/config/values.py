@@ -27,6 +27,7 @@ HOOK_EVENTS = ("session_start", "before_tool", "after_tool", "turn_end")
 OTHER_VALUES = {key: other_value(field) for key, field in all_fields().items()} | {
     **{f"hooks.{event}": [HOOK] for event in HOOK_EVENTS},
     "sampling.samplers": ["temperature", "top_k"],
+    "plugins.settings": {"weather": {"units": "metric", "cities": ["Oslo"]}},
     "server.aliases": {"a b": "qwen", "list": ["x", "y"], "weights": {"x/y": 1.5, "z": 2.0}},
     "server.database": "postgresql://me@db.example/shepherd?sslmode=require",
     "server.database_password": "keyring",

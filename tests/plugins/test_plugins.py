@@ -10,7 +10,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Generator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import ClassVar
 
 import pytest
 
@@ -22,7 +25,7 @@ from tests.plugins.conftest import Run
 
 CALL = 'call: weather {"city": "Oslo"}\n---\ntext: So be it.\n'
 BROKEN = "import not_installed_anywhere\n"
-MODULES = ("tool", "backend", "command", "route", "notation")
+MODULES = ("tool", "backend", "command", "route", "notation", "adapter")
 
 
 @contextmanager
@@ -98,6 +101,89 @@ def test_the_type_of_providers_is_one_of_the_types(run: Run) -> None:
     assert "did you mean echo" in refused.stderr
 
 
+class Parrot(BaseHTTPRequestHandler):
+    """A vendor's server, which is busy once."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self._answer(200, {"models": ["grey"]})
+
+    def do_POST(self) -> None:
+        sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.asked.append(f"{self.headers['X-Parrot-Key']} {sent['model']}")
+        if len(self.asked) == 1:
+            self._answer(429, {"error": "busy"})
+        else:
+            self._answer(200, {"text": sent["text"].upper()}, {"tokens": 3})
+
+    def _answer(self, status: int, *lines: object) -> None:
+        body = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+        self.send_response(status)
+        self.send_header("Retry-After", "0")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+def test_an_adapter_gets_the_http_client_and_its_retries(run: Run) -> None:
+    Parrot.asked.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Parrot)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        added = run("provider", "add", "bird", "--type", "parrot", "--base-url", url)
+        assert added.returncode == 0, added.stderr
+        assert run("provider", "set", "bird", "api-key", "env:BIRD").returncode == 0
+        tested = run("provider", "test", "bird", BIRD="k")
+        assert "context: 4,096 tokens" in tested.stdout, tested.stderr
+        done = run("--provider", "bird", "-e", "hello you", BIRD="k")
+        assert (done.returncode, done.stdout) == (0, "HELLO YOU\n"), done.stderr
+        assert Parrot.asked == ["k grey"] * 2
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_an_adapter_without_an_address_says_what_is_missing(run: Run) -> None:
+    assert run("provider", "add", "bird", "--type", "parrot").returncode == 0
+    assert "needs the address of its server" in run("--provider", "bird", "-e", "hi").stderr
+
+
+CONFIGURED = """
+import shepherd
+
+def weather(settings=None):
+    @shepherd.tool(name="weather", touches=[])
+    def tell(city: str) -> str:
+        "Tell the weather."
+        return f"{settings} in {city}"
+    return tell
+"""
+UNITS = '[plugins.settings.weather]\nunits = "metric"\n'
+
+
+def test_a_plugin_has_settings_of_the_user(run: Run, site: Path, env: dict[str, str]) -> None:
+    (site / "shepherd_sample" / "tool.py").write_text(CONFIGURED)
+    assert "None in Oslo" in run("-e", "hi", "--approve", "all", script=CALL).stderr
+    settings = Path(env["HOME"]) / ".config" / "shepherd" / "config.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(UNITS)
+    done = run("-e", "hi", "--approve", "all", script=CALL)
+    assert "{'units': 'metric'} in Oslo" in done.stderr
+    settings.write_text(UNITS.replace("weather", "Shepherd-Sample".lower()))
+    assert "'metric'} in Oslo" in run("-e", "hi", "--approve", "all", script=CALL).stderr
+
+
+def test_a_project_gives_a_plugin_no_settings(run: Run, site: Path, tmp_path: Path) -> None:
+    (site / "shepherd_sample" / "tool.py").write_text(CONFIGURED)
+    (tmp_path / "work" / ".shepherd.toml").write_text(UNITS)
+    assert "metric" not in run("-e", "hi", "--approve", "all", script=CALL).stderr
+
+
 def test_the_slash_command_is_one_of_the_commands(tmp_path: Path, env: dict[str, str]) -> None:
     with Terminal([SHEPHERD], tmp_path, env) as terminal:
         terminal.wait_for("pup")
@@ -134,6 +220,7 @@ def test_doctor_lists_them(run: Run) -> None:
     for name in (
         "tools weather",
         "backends echo",
+        "adapters parrot",
         "commands shout",
         "routes version",
         "formats angles",
@@ -143,7 +230,13 @@ def test_doctor_lists_them(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("module", "code"),
-    [*zip(MODULES, [BROKEN, "import sys\nsys.exit(3)\n", "1 +\n", "a = 1\n", ""], strict=True)],
+    [
+        *zip(
+            MODULES,
+            [BROKEN, "import sys\nsys.exit(3)\n", "1 +\n", "a = 1\n", "", "a = 1\n"],
+            strict=True,
+        )
+    ],
 )
 def test_doctor_tells_what_is_broken(module: str, code: str, run: Run, site: Path) -> None:
     (site / "shepherd_sample" / f"{module}.py").write_text(code)

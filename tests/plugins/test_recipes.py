@@ -19,6 +19,7 @@ RECIPES = {title: re.findall(r"`([^`]+)`", files) for title, files in RECIPE.fin
 PLUGINS = {
     "tool": "weather",
     "backend": "echo",
+    "adapter": "parrot",
     "slash command": "shout",
     "endpoint": "version",
     "format": "angles",

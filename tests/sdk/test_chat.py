@@ -1,6 +1,7 @@
 """Conversations opened from Python, with a script as the model."""
 
 import asyncio
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -292,3 +293,13 @@ async def test_a_message_steers_the_turn_and_plan_mode_holds(script: Script) -> 
         assert users[1:] == ["and Paris?"]
         results = [m.content for m in conversation.messages if m.role == "tool"]
         assert "plan mode" in results[1]
+
+
+async def test_a_conversation_lives_as_long_as_its_chat(script: Script) -> None:
+    chat = await shepherd.open(model=script("text: one\n---\ntext: two\n")).__aenter__()
+    gc.collect()
+    await asyncio.sleep(0)  # a context that is gone is closed by the event loop
+    for text in ("one", "two"):
+        answer = await chat.answer("hi")
+        assert (answer.text, answer.reason) == (text, shepherd.FinishReason.STOP)
+    await chat.aclose()

@@ -173,7 +173,7 @@ def test_each_field_is_classified(wire: Wire) -> None:
 def test_controls_of_other_apis_are_refused_by_name(wire: Wire) -> None:
     own = names_of(wire.model)
     others = {name: value for name, value in FOREIGN.items() if name not in own}
-    ignored = getattr(wire.model, "ignored", frozenset())
+    ignored: frozenset[str] = getattr(wire.model, "ignored", frozenset[str]())
     foreign = dict.fromkeys(CONTROLS - own - ignored, "x") | others
     assert "ignore_eos" in foreign or wire.samples
     for name, value in foreign.items():

@@ -148,7 +148,7 @@ def server_settings(config: Config, *, insecure: bool) -> ServerSettings:
         # with a Unix socket, only who names an address wants one as well
         tcp=not section.socket or _is_set(config, "server.host") or _is_set(config, "server.port"),
         tls=tls_files(config),
-        plugins=Plugins(config.plugins.disabled),
+        plugins=Plugins(config.plugins.disabled, config.plugins.settings),
     )
 
 

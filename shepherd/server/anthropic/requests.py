@@ -244,7 +244,7 @@ class WireThinking(RequestModel):
     type: Literal["enabled", "disabled", "adaptive", "between_tools"]
     budget_tokens: Annotated[int | None, Field(ge=0, strict=True)] = None
     display: Annotated[
-        Literal["summarized", "omitted"] | None, fields.shown_as("summarized", "omitted")
+        Literal["summarized", "omitted"] | None, fields.as_nearest("summarized", "omitted")
     ] = None
 
 

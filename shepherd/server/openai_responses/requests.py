@@ -14,7 +14,7 @@ from shepherd.backends.base import Generation
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, log_failure, to_api_error
 from shepherd.server.wire.answers import new_id, reasoning_tokens
-from shepherd.server.wire.fields import Events, ListOrNull, ModelName, NotServed, Tools, shown_as
+from shepherd.server.wire.fields import Events, ListOrNull, ModelName, NotServed, Tools, as_nearest
 from shepherd.server.wire.sampling import SamplingFields
 
 MAX_METADATA, MAX_METADATA_KEY, MAX_METADATA_VALUE = 16, 64, 512
@@ -57,7 +57,7 @@ def _known_includes(value: list[str]) -> list[str]:
 
 
 Summary = Annotated[
-    Literal["auto", "concise", "detailed"] | None, shown_as("auto", "concise", "detailed")
+    Literal["auto", "concise", "detailed"] | None, as_nearest("auto", "concise", "detailed")
 ]
 
 

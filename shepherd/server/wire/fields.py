@@ -69,7 +69,7 @@ def _warn_of(value: str, nearest: str) -> None:
     )
 
 
-def shown_as(nearest: str, *others: str) -> BeforeValidator:
+def as_nearest(nearest: str, *others: str) -> BeforeValidator:
     """For an option that only changes how something is shown: an unknown value is the nearest one.
 
     So newer clients work. An unknown value of an option that changes an answer is refused.

@@ -35,7 +35,7 @@ def fill_table(table: CommandTable, context: CommandContext) -> None:
 def _add_plugins(table: CommandTable, context: CommandContext) -> None:
     """Add the commands of plugins after the others; a notice names unusable ones."""
     conversation = context.conversation
-    plugins = Plugins(conversation.config.plugins.disabled)
+    plugins = Plugins(conversation.config.plugins.disabled, conversation.config.plugins.settings)
     # what a plugin names is a function that makes commands
     plugins.use(Group.COMMANDS, lambda make: table.extend(make(context)), conversation.notices.tell)
 
