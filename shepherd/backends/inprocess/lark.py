@@ -15,7 +15,7 @@ _HEADER = '%llguidance {"no_forcing": true}'
 _ESCAPES = 'nrbtf\\"'
 """Without \\u, which could disguise a named property as a free name."""
 
-_CONTROL = re.compile(r"\\u00[01]")
+CONTROL = re.compile(r"\\u00[01]")
 """A control character in JSON, such as \\u0007."""
 
 
@@ -83,7 +83,7 @@ def json_value(
     # The options stand in the schema, and a schema that is only `true` or `false` has no place.
     holder = cast(messages.JsonObject, schema) if isinstance(schema, dict) else {"allOf": [schema]}
     # Only a schema with control characters in it needs \u.
-    escapes = _ESCAPES + ("u" if _CONTROL.search(json.dumps(holder)) else "")
+    escapes = _ESCAPES + ("u" if CONTROL.search(json.dumps(holder)) else "")
     options: messages.JsonObject = {
         "whitespace_flexible": not comma,
         "item_separator": comma or ",",

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from msgspec import Struct, field
 
+from shepherd.backends.inprocess.lark import CONTROL
 from shepherd.errors import InvalidRequestError
 from shepherd.json_text import as_list, referenced
 from shepherd.messages import JsonObject
@@ -83,8 +84,8 @@ def prepare(schema: JsonObject, *, strict: bool = False) -> Schema:
     """A schema for llguidance, without the patterns that it refuses.
 
     It may be narrower than the original: objects with named properties get only these. With
-    `strict`, nothing is dropped, and an object that allows any names raises InvalidRequestError.
-    Raises it in any case for an invalid schema.
+    `strict`, nothing is dropped, and where a name that comes twice could break the schema it raises
+    InvalidRequestError. Raises it in any case for an invalid schema.
     """
     text = json.dumps(schema)
     if len(text) > MAX_TEXT:
@@ -93,7 +94,8 @@ def prepare(schema: JsonObject, *, strict: bool = False) -> Schema:
         )
     # A value that fits one of two narrowed schemas may fit the other original one too.
     narrows = not (strict and '"oneOf"' in text)
-    preparation = _Preparation(Closing(schema), strict, narrows)
+    has_escapes = CONTROL.search(text) is not None  # then a name has several spellings
+    preparation = _Preparation(Closing(schema), strict, narrows, has_escapes)
     return Schema(preparation.visit(schema, 0), frozenset(preparation.unenforced))
 
 
@@ -214,11 +216,15 @@ def _is_plain(schema: JsonObject) -> bool:
 
 
 class _Preparation(Struct):
-    """One run through a schema; `narrows` closes objects and bounds integers."""
+    """One run through a schema; `narrows` closes objects and bounds integers.
+
+    `has_escapes`: the grammar takes `\\u0061` for `a`, so a named property can come as another one.
+    """
 
     closing: Closing
     strict: bool
     narrows: bool
+    has_escapes: bool
     unenforced: set[str] = field(default_factory=set[str])
 
     def visit(self, schema: Any, depth: int, *, is_part: bool = False) -> Any:
@@ -250,12 +256,23 @@ class _Preparation(Struct):
             others = {name: True for name in names if name not in described}
             result["properties"] = described | others
             result["additionalProperties"] = False
-        elif self.strict and not is_part and _has_free_names(result):
+        elif self.strict and self._breaks_with_repeats(result, is_part=is_part):
             raise InvalidRequestError(
                 "The JSON schema can't be enforced with strict: additionalProperties (a name could "
                 "come twice)."
             )
         return result
+
+    def _breaks_with_repeats(self, schema: JsonObject, *, is_part: bool) -> bool:
+        """Whether a value that does not fit comes of a name that is written twice.
+
+        llguidance never repeats a named property. Of two others with one name, each fits; they only
+        count as one.
+        """
+        is_open = _has_free_names(schema)
+        distinct = len(as_list(schema.get("required"))) + 1
+        too_few = schema.get("minProperties", 0) > distinct and (is_open or is_part)
+        return too_few or (is_open and not is_part and self.has_escapes)
 
     def _keyword(
         self, key: str, value: Any, schema: JsonObject, depth: int, *, is_part: bool

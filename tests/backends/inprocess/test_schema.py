@@ -33,6 +33,7 @@ def fits(schema: Any, text: str, *, strict: bool = True) -> bool:
 
 
 SHORT = {"type": "string", "maxLength": 2}
+MAP: dict[str, Any] = {"type": "object", "additionalProperties": {"type": "integer"}}
 OBJECT = {"type": "object", "additionalProperties": False}
 CLOSED = OBJECT | {"properties": {"a": {"type": "integer"}}}
 DOG = OBJECT | {"properties": {"kind": {"const": "dog"}}, "required": ["kind"]}
@@ -102,6 +103,20 @@ ENFORCED: list[tuple[Any, list[Any], list[Any]]] = [
         [{"x": "1"}, {"kind": "a", "y": "1"}],
         [{}, {"kind": "a"}, {"z": 1}],
     ),
+    (MAP, [{}, {"x": 1}, {"x": 1, "y": 2}], [{"x": "a"}, [], {"x": 1, "y": None}]),
+    (MAP | {"minProperties": 1, "maxProperties": 2}, [{"x": 1}], [{}, {"x": 1, "y": 2, "z": 3}]),
+    (MAP | {"minProperties": 2, "required": ["a"]}, [{"a": 1, "b": 2}], [{"a": 1}, {"b": 1}]),
+    (
+        {"properties": {"a": SHORT}, "additionalProperties": {"type": "integer"}},
+        [{"a": "x", "b": 1}, {"b": 1}],
+        [{"a": 1}, {"b": "x"}],
+    ),
+    (
+        {"patternProperties": {"^a": SHORT}, "additionalProperties": False},
+        [{}, {"ab": "x"}],
+        [{"ab": 1}, {"b": "x"}],
+    ),
+    ({"type": "object"}, [{}, {"a": {"b": [1]}}], [[], 1]),
     (
         {
             "$ref": "#/$defs/tree",
@@ -137,11 +152,10 @@ def test_strict_takes_what_fits_and_nothing_else(
         (CLOSED | {"propertyNames": SHORT}, "propertyNames"),
         ({"properties": {"a": SHORT}, "unevaluatedProperties": False}, "unevaluatedProperties"),
         ({"$dynamicRef": "#a"}, "dynamicRef"),
-        ({"type": "object"}, "come twice"),
-        ({"type": "object", "additionalProperties": {"type": "integer"}}, "come twice"),
-        ({"properties": {"a": SHORT}, "additionalProperties": True}, "come twice"),
-        ({"type": "object", "patternProperties": {"^a": SHORT}}, "come twice"),
-        ({"$ref": "#/$defs/a", "$defs": {"a": {"additionalProperties": SHORT}}}, "come twice"),
+        (MAP | {"minProperties": 2}, "come twice"),
+        (MAP | {"minProperties": 3, "required": ["a"]}, "come twice"),
+        ({"allOf": [MAP, {"minProperties": 2}]}, "come twice"),
+        (MAP | {"properties": {"a\0": SHORT}}, "come twice"),
         ({"oneOf": [{"type": "integer"}, {"type": "number", "minimum": 3}]}, "oneOf"),
         ({"oneOf": [CLOSED, OBJECT | {"properties": {"b": SHORT}}]}, "oneOf"),
         ({"oneOf": [{"properties": {"a": SHORT}}, {"properties": {"b": SHORT}}]}, "oneOf|twice"),
@@ -180,11 +194,19 @@ def test_without_strict_it_is_left_out_and_named(
     assert fits(schema, text, strict=False)
 
 
-def test_no_name_comes_in_disguise() -> None:
-    schema = {"properties": {"a": {"type": "integer"}}, "additionalProperties": True}
-    assert fits(schema, '{"a": 1, "b": "x"}', strict=False)
-    assert not fits(schema, '{"a": 1, "\\u0061": "x"}', strict=False)
-    assert not fits(schema, '{"a": 1, "a": "x"}', strict=False)
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("others", [True, {}, {"type": "string"}])
+@pytest.mark.parametrize("named", ["properties", "required", "allOf"])
+def test_no_name_comes_in_disguise(named: str, *, others: Any, strict: bool) -> None:
+    number = {"properties": {"a": {"type": "integer"}}}
+    schema: dict[str, Any] = {"type": "object", "additionalProperties": others}
+    schema |= number | ({"required": ["a"]} if named == "required" else {})
+    if named == "allOf":
+        schema = {"allOf": [schema, {"required": ["a"]}]}
+    assert fits(schema, '{"a": 1, "b": "x"}', strict=strict)
+    for second in ("a", "\\u0061", "\\U0061", "\\x61"):
+        assert not fits(schema, f'{{"a": 1, "{second}": "x"}}', strict=strict)
+    assert not fits(schema, '{"\\u0061": "x"}', strict=strict)
 
 
 def test_what_is_given_stays_as_it_is() -> None:
