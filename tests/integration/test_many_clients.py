@@ -37,7 +37,7 @@ REQUESTS = int(60 * SECONDS)
 CLIENTS = min(64, REQUESTS // 3)
 """About as many as are answered in that time; what is done does not depend on who is quick."""
 
-CASES = 24 + int(2 * SECONDS)
+CASES = 12 + int(2 * SECONDS)
 CLOSE_CALL = 0.5
 """Logits so near to each other that a batch of another shape may turn them round.
 

@@ -15,7 +15,7 @@ from shepherd.errors import UndoError
 from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.sandbox import Finding, Sandbox
 from shepherd.undo.store import UndoLimits
-from tests.examples import examples
+from tests.examples import few
 from tests.tools.sandbox.boxes import BOXES, need
 from tests.undo.project import Project, open_project, view
 
@@ -132,7 +132,7 @@ async def check(box: Box, base: Path, nodes: dict[bytes, Node], lines: list[str]
 
 
 @pytest.mark.parametrize("box", LAYERED, ids=lambda box: box.name)
-@settings(max_examples=examples(100, 12), deadline=None)
+@settings(max_examples=few(100, 6), deadline=None)
 @given(
     nodes=TREES, lines=st.lists(st.builds(shell_line, LINES, PATHS, PATHS), min_size=1, max_size=3)
 )

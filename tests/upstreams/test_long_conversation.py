@@ -28,7 +28,7 @@ from tests.upstreams.vendor_gemini import GeminiVendor
 from tests.upstreams.vendor_ollama import OllamaVendor
 from tests.upstreams.vendor_openai import ChatVendor, ResponsesVendor
 
-WINDOW, ALL, SOME = 4096, 2000, 104
+WINDOW, ALL, SOME = 4096, 2000, 64
 TURNS = ALL if PROFILE == "long" else SOME
 QUARTERS = 4
 READ = ToolSpec(

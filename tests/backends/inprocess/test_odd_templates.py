@@ -18,6 +18,7 @@ from shepherd.backends.inprocess.template_environment import (
     render_template,
 )
 from tests.backends.inprocess.test_compiler import children
+from tests.examples import some
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]
@@ -81,7 +82,7 @@ def test_an_odd_template_is_not_rendered_here(source: str) -> None:
         compile_template(source)
 
 
-@pytest.mark.parametrize("source", ODD[:-1])
+@pytest.mark.parametrize("source", some(ODD[:-1], "processes", 3))
 def test_an_odd_template_ends_in_its_process(source: str) -> None:
     process = RenderProcess(source)
     with pytest.raises((ExhaustedError, RenderError)):

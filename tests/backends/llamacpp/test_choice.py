@@ -155,7 +155,7 @@ def test_answers_are_nearer_to_the_models_own_with_the_jump(lab: Lab, question: 
     prompt = lab.model.vocab.tokenize(text, parse_special=True)
     enums = SCHEMAS[question]
     own = lab.whole_answers(prompt, enums)
-    count = few(400, 32)
+    count = few(400, 24)
     jumped = distance(own, lab.sampled(prompt, enums, count, jumps=True))
     masked = distance(own, lab.sampled(prompt, enums, count, jumps=False))
     assert jumped < 0.8 * masked

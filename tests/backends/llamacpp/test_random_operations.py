@@ -10,7 +10,7 @@ from tests.backends.llamacpp import tiny
 from tests.backends.llamacpp.operations import World
 from tests.examples import few
 
-OPERATIONS = int(os.environ.get("OPERATIONS", few(2000, 720)))
+OPERATIONS = int(os.environ.get("OPERATIONS", few(2000, 400)))
 """Of all kinds of memory together."""
 
 KINDS = ["single", "llama", "moe", "gemma", "mamba", "hybrid", "lfm2", "qwen35", "deepseek4"]
