@@ -17,6 +17,7 @@ from shepherd.backends.output.catalog import (
     properties,
     unknown_tool,
 )
+from shepherd.backends.output.known import between
 from shepherd.backends.output.markers import MarkerSet
 from shepherd.backends.output.objects import ObjectReader
 from shepherd.backends.output.scan import MAX_SPACE, CutError, Steps, first_part
@@ -61,7 +62,9 @@ class CallReader(ObjectReader):
         self._tool = ""
         self._has_arguments = False
         """Whether the arguments of the last call have begun."""
-        self._steps: Steps | None = self._fenced(fence) if fence else self._first_of(notations)
+        self._steps: Steps | None = (
+            self._fenced(fence) if fence else self._first_of((*notations, *between(marker)))
+        )
 
     def feed(self, text: str) -> Verdict | None:
         """Go on as far as the text allows; None while it can still be a call."""

@@ -13,7 +13,7 @@ from shepherd.backends.output.catalog import ToolCatalog
 from shepherd.backends.output.engine import CallReader
 from shepherd.backends.output.fences import FENCE_MARKERS, FenceOpening
 from shepherd.backends.output.harmony import HARMONY_OPENERS, open_message
-from shepherd.backends.output.known import CLOSINGS, ELEMENT, LINES, NOTATIONS, TAGS
+from shepherd.backends.output.known import ELEMENT, LINES, NOTATIONS, TAGS
 from shepherd.backends.output.modes import Candidate, Grammar, Lead, Machine, Mode, Opener
 from shepherd.backends.output.notation import Notation
 from shepherd.backends.output.style import OutputStyle
@@ -21,7 +21,7 @@ from shepherd.backends.output.text import TextEvent
 from shepherd.events import CallbackEvent, Text
 from shepherd.messages import ToolCall, ToolSpec
 
-ORPHANS = frozenset({*CLOSINGS, "</function>", "</invoke>", ";", "<|tool_response>"})
+ORPHANS = frozenset({*TAGS.values(), "</function>", "</invoke>", ";", "<|tool_response>"})
 """Texts without a meaning after a call: extra closing tags of some models, the semicolon between
 Llama's bare calls, and the end token of Gemma 4's turns."""
 
@@ -104,7 +104,7 @@ class OutputFilter:
     def _read(self, text: str) -> None:
         """Let one mode after another read; each returns what it leaves to the next."""
         self._length += len(text)
-        while text:
+        while text and not self._machine.dropped:
             text = self._machine.mode.feed(text)
             self._note_stop()
 
@@ -118,7 +118,7 @@ class OutputFilter:
         self._read(self._decoder.decode(b"", final=True))
         finished_mode = None
         # A mode may give text back, or let another mode take over, which must finish too.
-        while finished_mode is not machine.mode:
+        while finished_mode is not machine.mode and not machine.dropped:
             finished_mode = machine.mode
             returned = finished_mode.finish(truncated=truncated)
             if returned:
@@ -249,9 +249,7 @@ def _call_markers(style: OutputStyle, names: Sequence[str]) -> dict[str, tuple[N
             is_own = marker == notation.marker and not notation.is_object
             if is_own or (marker not in TAGS and (notation.closing or not notation.is_object)):
                 table[marker] = (*table.get(marker, ()), notation)
-    for tag, notations in TAGS.items():
-        table[tag] = (*table.get(tag, ()), *notations)
-    return table
+    return dict.fromkeys(TAGS, ()) | table
 
 
 def _first_thought(

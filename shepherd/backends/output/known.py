@@ -1,5 +1,7 @@
 """Ways of writing calls that are read from every model, also where its template is not known."""
 
+from functools import lru_cache
+
 from msgspec.structs import replace
 
 from shepherd.backends.output.notation import (
@@ -62,13 +64,35 @@ _SECTIONS = (
 SPACES = ("｜DSML｜", "｜｜DSML｜｜", "｜GCML｜")
 """What stands before the names of elements of DeepSeek and GigaChat 3.5."""
 
-_ARGUMENT = Fields("<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>")
+
+def _arguments(space: str = "", mark: str = "", kind: str = "") -> Fields:
+    """Arguments as an element for the key and one for the value."""
+    middle = f"</{space}arg_key{mark}>{kind}\n<{space}arg_value{mark}>"
+    return Fields(f"<{space}arg_key{mark}>", middle, f"</{space}arg_value{mark}>")
+
+
+def _tagged(
+    opening: str, close: str, middle: str = "", around: str = "", fields: Fields | None = None
+) -> Notation:
+    """Calls between tags, with an element around all of them."""
+    begin, end = (f"<{around}>", f"</{around}>") if around else ("", "")
+    return Notation(opening, middle, close, begin=begin, end=end, fields=fields)
+
+
+_MINIMAX3 = Notation(
+    f'{_M3}<invoke name="', '">', f"{_M3}</invoke>",
+    begin=f"{_M3}<tool_call>", end=f"{_M3}</tool_call>",
+    fields=Fields(f"{_M3}<", ">", f"{_M3}</{KEY}>", language=Language.ELEMENTS),
+)  # fmt: skip
+_SOLAR = Fields("<|tool_arg:start|>", "<|tool_arg:value|>", "<|tool_arg:end|>")
+_CHILDREN = Fields("<", ">", f"</{KEY}>")
 _PYTHON = Fields("", "=", "", between=", ", quote="'", language=Language.PYTHON)
 _BARE = Fields("", ":", "", between=",", quote='<|"|>', language=Language.BARE)
 
 OBJECT = Notation('{"name": "', '", "arguments": ', "}")
 ELEMENT = Notation("<", "", "", fields=Fields(" ", '="', "", language=Language.ATTRIBUTES))
 _PYTHON_LIST = Notation("", "(", ")", begin="[", between=", ", end="]", fields=_PYTHON)
+_TRUE = (("string", "true"),)
 _FUNCTIONS = tuple(
     Notation(f"<{space}{tag}", end, f"</{space}{name}>", fields=fields)
     for space in ("", *SPACES)
@@ -77,18 +101,14 @@ _FUNCTIONS = tuple(
         ('function name="', "function", '">'),
         ('invoke name="', "invoke", '">'),
     )
+    for opening, closing in ((f"<{space}parameter", f"</{space}parameter>"),)
     for fields in (
-        Fields(
-            f'<{space}parameter name="',
-            f'" string="{TYPE}">',
-            f"</{space}parameter>",
-            types=(("string", "true"),),
-        ),
-        Fields(f'<{space}parameter name="', '">', f"</{space}parameter>"),
-        Fields(f"<{space}parameter name=", ">", f"</{space}parameter>"),
-        Fields(f"<{space}parameter=", ">", f"</{space}parameter>"),
+        Fields(f'{opening} name="', f'" string="{TYPE}">', closing, types=_TRUE),
+        Fields(f'{opening} name="', '">', closing),
+        Fields(f"{opening} name=", ">", closing),
+        Fields(f"{opening}=", ">", closing),
         Fields('<param name="', '">', "</param>", cdata=True),
-        Fields("<", ">", f"</{KEY}>"),
+        _CHILDREN,
         None,
     )
 )
@@ -105,54 +125,42 @@ _BODIES = (
             ("\n<arguments>", "</arguments>", None),
             ("\n<parameters>", "</parameters>", None),
             ("", "", None),
-            ("", "", Fields("<", ">", f"</{KEY}>")),
+            ("", "", _CHILDREN),
         )
     ),
-    Notation("", "", "", fields=_ARGUMENT),
+    Notation("", "", "", fields=_arguments()),
     Notation("", "", ""),
     Notation("function\n", "", ""),  # Step-Audio 2
     ELEMENT,
 )
 """What stands between tags."""
 
-_TAGS = {
-    "<tool_call>": "</tool_call>",
-    "<tool_calls>": "</tool_calls>",
-    "<tools>": "</tools>",
-    "<function_calls>": "</function_calls>",
-    "<function_call>": "</function_call>",
-    "<minimax:tool_call>": "</minimax:tool_call>",
-    "<seed:tool_call>": "</seed:tool_call>",
-    "<TOOLCALL>": "</TOOLCALL>",
-    "<|tool_call>": "<tool_call|>",
-    "<start_function_call>": "<end_function_call>",
-    "<|tool_call_start|>": "<|tool_call_end|>",
-    "<|START_ACTION|>": "<|END_ACTION|>",
-    "<|tools_prefix|>": "<|tools_suffix|>",
-    "<|action_start|><|plugin|>": "<|action_end|>",
-    "<|action_start|> <|plugin|>": "<|action_end|>",
-    "-> tool/function_call\n": "<|im_end|>",
-    "<longcat_tool_call>": "</longcat_tool_call>",
-    "<dots_function_call>": "</dots_function_call>",
-    "[TOOL_CALLS]": "[/TOOL_CALLS]",
-    "<|python_start|>": "<|python_end|>",
-    "<|python_tag|>": "<|eom_id|>",
-    "<|tool_call|>": "<|/tool_call|>",
+_ELEMENTS = (
+    "tool_call", "tool_calls", "tools", "function_calls", "function_call", "minimax:tool_call",
+    "seed:tool_call", "TOOLCALL", "longcat_tool_call", "dots_function_call",
+    *(f"{space}{word}" for space in SPACES for word in ("function_calls", "tool_calls")),
+)  # fmt: skip
+TAGS = {f"<{name}>": f"</{name}>" for name in _ELEMENTS} | {
+    "<|tool_call>": "<tool_call|>", "<start_function_call>": "<end_function_call>",
+    "<|tool_call_start|>": "<|tool_call_end|>", "<|START_ACTION|>": "<|END_ACTION|>",
+    "<|tools_prefix|>": "<|tools_suffix|>", "<|action_start|><|plugin|>": "<|action_end|>",
+    "<|action_start|> <|plugin|>": "<|action_end|>", "-> tool/function_call\n": "<|im_end|>",
+    "[TOOL_CALLS]": "[/TOOL_CALLS]", "<|python_start|>": "<|python_end|>",
+    "<|python_tag|>": "<|eom_id|>", "<|tool_call|>": "<|/tool_call|>",
     "<|function_call|>": "<|message_sep|>",
     "<|message_sep|>\n\nfunction call<|role_sep|>\n": "<|message_sep|>",
-    **{
-        f"<{space}{word}>": f"</{space}{word}>"
-        for space in SPACES
-        for word in ("function_calls", "tool_calls")
-    },
-}
-TAGS = {
-    tag: tuple(replace(body, begin=tag + body.begin, end=body.end + closing) for body in _BODIES)
-    for tag, closing in _TAGS.items()
-}
-"""The notations of calls between an opening and a closing tag, by the opening one."""
+}  # fmt: skip
+"""The closing tags of calls by their opening ones."""
 
-CLOSINGS = tuple(_TAGS.values())
+
+@lru_cache(maxsize=64)
+def between(tag: str) -> tuple[Notation, ...]:
+    """The notations of calls between this opening tag and its closing one; none for other text."""
+    end = TAGS.get(tag, "")
+    bodies = _BODIES if end else ()
+    return tuple(replace(body, begin=tag + body.begin, end=body.end + end) for body in bodies)
+
+
 LINES = {
     "{": (OBJECT,),
     "[": (OBJECT, _PYTHON_LIST),
@@ -166,53 +174,23 @@ NOTATIONS = (
         for begin, before_name, middle, close, end in _SECTIONS
     ),
     *_FUNCTIONS,
-    Notation(  # Solar Open 2
-        "<|tool_call:start|>",
-        "",
-        "<|tool_call:end|>",
-        fields=Fields("<|tool_arg:start|>", "<|tool_arg:value|>", "<|tool_arg:end|>"),
+    _tagged("<|tool_call:start|>", "<|tool_call:end|>", fields=_SOLAR),
+    *(
+        _tagged(f"<tool_call{m}>", f"</tool_call{m}>", between, "tool_calls" + m, _arguments("", m))
+        for m in ("", ":opensource")  # Tencent Hy3 and Hy4
+        for between in (f"<tool_sep{m}>", "")
     ),
     *(
-        Notation(  # Tencent Hy3 and Hy4
-            f"<tool_call{mark}>",
-            separator,
-            f"</tool_call{mark}>",
-            begin=f"<tool_calls{mark}>",
-            end=f"</tool_calls{mark}>",
-            fields=Fields(
-                f"<arg_key{mark}>", f"</arg_key{mark}>\n<arg_value{mark}>", f"</arg_value{mark}>"
+        _tagged("<ifm|tool_call>", "</ifm|tool_call>", "", "ifm|tool_calls", fields)  # K2 Horizon
+        for fields in (
+            _arguments("ifm|"),
+            replace(
+                _arguments("ifm|", kind=f"<ifm|arg_type>{TYPE}</ifm|arg_type>"),
+                types=(("string", "string"),),
             ),
         )
-        for mark in ("", ":opensource")
-        for separator in (f"<tool_sep{mark}>", "")
     ),
-    *(
-        Notation(  # K2 Horizon
-            "<ifm|tool_call>",
-            "",
-            "</ifm|tool_call>",
-            begin="<ifm|tool_calls>",
-            end="</ifm|tool_calls>",
-            fields=Fields(
-                "<ifm|arg_key>",
-                f"</ifm|arg_key>{kind}<ifm|arg_value>",
-                "</ifm|arg_value>",
-                types=types,
-            ),
-        )
-        for kind, types in (
-            ("", ()),
-            (f"<ifm|arg_type>{TYPE}</ifm|arg_type>", (("string", "string"),)),
-        )
-    ),
-    Notation(  # MiniMax M3
-        f'{_M3}<invoke name="',
-        '">',
-        f"{_M3}</invoke>",
-        begin=f"{_M3}<tool_call>",
-        end=f"{_M3}</tool_call>",
-        fields=Fields(f"{_M3}<", ">", f"{_M3}</{KEY}>", language=Language.ELEMENTS),
-    ),
+    _MINIMAX3,
     Notation(_K3_CALL, _K3_NAMED, _K3_CLOSE, begin=_K3_BEGIN, end=_K3_END, fields=_K3),
     *(
         Notation(
@@ -233,28 +211,19 @@ NOTATIONS = (
 """In the order in which they are tried where they begin alike."""
 
 MUSE = Notation(
-    " to=",
-    f'<|message|><atem:function_calls>\n<atem:invoke name="{NAME}">',
-    "\n</atem:invoke>\n</atem:function_calls>",
-    many=False,
+    " to=", f'<|message|><atem:function_calls>\n<atem:invoke name="{NAME}">',
+    "\n</atem:invoke>\n</atem:function_calls>", many=False,
     fields=Fields('\n<atem:parameter name="', '">', "</atem:parameter>"),
-)
+)  # fmt: skip
 """The calls of models that write each into a message to the tool."""
 
-_LFM = Notation(
-    "",
-    "(",
-    ")",
-    begin="<|tool_call_start|>[",
-    between=", ",
-    end="]<|tool_call_end|>",
+_LFM = replace(
+    _PYTHON_LIST, begin="<|tool_call_start|>[", end="]<|tool_call_end|>",
     fields=Fields(
         "", "=", "", between=", ", quote="'", pythons=("boolean", "null", "array", "object")
     ),
-)
-_GRANITE = Notation(
-    '{"name": "', '", "arguments": ', "}", begin="<|tool_call|>[", between=", ", end="]"
-)
+)  # fmt: skip
+_GRANITE = replace(OBJECT, begin="<|tool_call|>[", between=", ", end="]")
 _UNWRITTEN = (
     (("<|tool_call|>", "available_tools"), _GRANITE),
     (("List of tools: ",), _LFM),

@@ -35,20 +35,6 @@ class Mode(ABC):
         """Release the held text, because no more follows; may return text as `feed` does."""
 
 
-class Stopped(Mode):
-    """Behind a call that went wrong: nothing is read."""
-
-    def feed(self, text: str) -> str:
-        """Drop the text."""
-        del text
-        return ""
-
-    def finish(self, *, truncated: bool) -> str:
-        """Release nothing."""
-        del truncated
-        return ""
-
-
 class HoldingMode(Mode):
     """A mode that holds the end of its text back while more text must decide about it."""
 
@@ -133,7 +119,7 @@ class Machine:
         if not (problem and self._rewinds) or self.calls:
             return False
         self.note(problem)
-        self.dropped, self.mode = text, Stopped()
+        self.dropped = text
         return True
 
     def go_on(self, *, line_start: bool) -> None:

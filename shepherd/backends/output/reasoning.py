@@ -92,7 +92,9 @@ class DraftedCall(Mode):
     def _open_reader(self, marker: str) -> CallReader | None:
         """The reader of the text after `marker`, if that begins a call."""
         notations = self._machine.grammar.calls.get(marker)
-        return CallReader(self._machine.catalog, marker, notations) if notations else None
+        if notations is None:
+            return None
+        return CallReader(self._machine.catalog, marker, notations)
 
     def _settle(self, verdict: Verdict) -> str:
         """Take the verdict about a call; without a call all of it was reasoning."""
