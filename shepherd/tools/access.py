@@ -35,24 +35,22 @@ class Claim(StrEnum):
 
     EXACT = "exact"  # the call does just this
     MENTION = "mention"  # the call may do this: only a rule that denies it counts
+    HELD = "held"  # it may become another: outside of a box no rule can allow it
     OPAQUE = "opaque"  # can't be read in full: no rule can allow it
-    TREE = "tree"  # the call may read all that is below
-    VISIBLE_TREE = "visible_tree"  # ... except hidden files
-    UNIGNORED_TREE = "unignored_tree"  # ... except files that git ignores
 
 
 class Access(Struct, frozen=True):
     """One target that a call touches.
 
     `target` is a resolved absolute path, a command in canonical shell quoting, a URL, the name of
-    a variable, or `SERVER/TOOL`. `named` is the number of a command's words that no wildcard may
-    match, such as an option that runs another program.
+    a variable, or `SERVER/TOOL`. With `wildcards`, a wildcard of a rule that allows may
+    stand for the words of a command: it only reads, or a box holds it.
     """
 
     kind: AccessKind
     target: str
     claim: Claim = Claim.EXACT
-    named: int = 0
+    wildcards: bool = False
 
     def to_json(self) -> dict[str, object]:
         """The access in the form for hooks, and for clients of a shared session."""

@@ -64,19 +64,28 @@ class Command(Struct, frozen=True):
         opened = (replace(access, kind=kind) for access in shell)
         # with network it stays in the sandbox, so wildcards may stand for all of its words
         if kind is AccessKind.SHELL_NETWORK:
-            opened = (replace(access, named=0) for access in opened)
+            opened = map(_as_held, opened)
         return tuple(opened)
 
     def held_accesses(self) -> tuple[Access, ...]:
         """The accesses to decide on if a sandbox holds the call.
 
-        It hides all secrets in trees. Wildcards of rules may stand for all words.
+        It hides secrets, so nothing is guessed about the files that words name. What is sure to be
+        read counts for rules that deny, which can tell why.
         """
-        return tuple(
-            replace(access, named=0)
-            for access in self.accesses
-            if access.claim not in (Claim.TREE, Claim.VISIBLE_TREE, Claim.UNIGNORED_TREE)
-        )
+        held: list[Access] = []
+        for access in self.accesses:
+            if access.kind is AccessKind.READ and access.claim is not Claim.MENTION:
+                held.append(replace(access, claim=Claim.MENTION))
+            elif access.kind is AccessKind.SHELL or access.claim is not Claim.MENTION:
+                held.append(_as_held(access))
+        return tuple(held)
+
+
+def _as_held(access: Access) -> Access:
+    """The access in a sandbox, where wildcards of rules may stand for all words of a command."""
+    claim = Claim.EXACT if access.claim is Claim.HELD else access.claim
+    return replace(access, claim=claim, wildcards=True)
 
 
 class Plan(Struct, frozen=True):
@@ -188,29 +197,22 @@ class Confiner:
         verdict = await asyncio.to_thread(self._policy.decide, command.tool, accesses)
         plan = Plan(verdict, self._policy)
         box = (await self._sandbox.find()).box
+        if box is None:
+            if verdict.decision is not Decision.DENY:
+                await self._without_box(command.on_event)
+            return plan
         working_layers = await self.layer_place()
         layers = None if command.is_live else working_layers
-        held_verdict = None
-        if verdict.decision is not Decision.ALLOW:
-            # options that no rule covers may still do no harm inside of a box
-            held_verdict = await self._held_verdict(command, layers)
-        if verdict.decision is Decision.DENY and held_verdict is None:
-            return plan
-        if box is None:
-            await self._without_box(command.on_event)
-            return plan
         is_direct = bool(self._sandbox.layers) and layers is None
         rights = self._rights_by_rule(command)
         plan = replace(plan, rights=rights, box=box, layers=layers, is_direct=is_direct)
-        if held_verdict is not None and not plan.rights.outside:
-            rights = replace(plan.rights, environments=True)
-            boxed = replace(plan, verdict=held_verdict, rights=rights, is_contained=True)
-            return boxed if await self._hides_secrets(command, rights) else plan
-        is_bypass = layers != working_layers  # then the line itself needs an approval
-        if verdict.decision is Decision.ASK and not is_bypass and self._can_contain(plan, command):
-            plan = await self._contained(plan, command)
-            if plan.is_contained or self._policy.mode is ApproveMode.AUTO:
-                return plan
+        if verdict.decision is not Decision.ALLOW and not plan.rights.outside:
+            # a line that is to bypass the layers needs an approval itself
+            held = await self._held(plan, command, is_bypass=layers != working_layers)
+            if held is not None:
+                return held
+        if verdict.decision is Decision.DENY:
+            return plan
         # the user decides, or rules have allowed the very line: it gets what it names
         files = tuple(a for a in accesses if a.kind in (AccessKind.READ, AccessKind.WRITE))
         git = is_git_line(accesses)
@@ -258,13 +260,13 @@ class Confiner:
         The box has a layer that is dropped, or is read-only.
         """
         box, rights = (await self._sandbox.find()).box, Rights(read_only=True)
-        policy, is_contained = self._policy, False
+        policy, accesses, is_contained = self._policy, command.accesses, False
         layers = await self.layer_place()
         if box is not None and command.place.is_relative_to(policy.cwd):
             _, is_complete = await asyncio.to_thread(self._shielding.profile, command.place, rights)
             if is_complete:
-                policy, is_contained = policy.contained(), True
-        verdict = await asyncio.to_thread(policy.decide, command.tool, command.accesses)
+                policy, accesses, is_contained = policy.contained(), command.held_accesses(), True
+        verdict = await asyncio.to_thread(policy.decide, command.tool, accesses)
         if box is None and verdict.decision is not Decision.DENY:
             await self._without_box(command.on_event)
         is_contained = is_contained and verdict.decision is Decision.ALLOW
@@ -296,14 +298,34 @@ class Confiner:
             return False  # without a program that is certain, nothing would have to be allowed
         return self._policy.decide(command.tool, opening).decision is Decision.ALLOW
 
-    async def _held_verdict(self, command: Command, layers: Path | None) -> Verdict | None:
-        """The verdict that allows the call if a box holds what its options may do, else None."""
+    async def _held(self, plan: Plan, command: Command, *, is_bypass: bool) -> Plan | None:
+        """The plan for a call that a box holds, None if the user has to decide on its line."""
         is_here = command.place.is_relative_to(self._policy.cwd)
-        if not is_here or self._changes_outer_repository(command, layers):
+        if not is_here or self._changes_outer_repository(command, plan.layers):
             return None
         accesses = command.held_accesses()
         verdict = await asyncio.to_thread(self._policy.decide, command.tool, accesses)
-        return verdict if verdict.decision is Decision.ALLOW else None
+        if verdict.decision is Decision.ALLOW:  # by rules whose wildcards hold in a box only
+            rights = replace(plan.rights, environments=True)
+            boxed = replace(plan, verdict=verdict, rights=rights, is_contained=True)
+            return boxed if await self._hides_secrets(command, rights) else None
+        is_auto = self._policy.mode is ApproveMode.AUTO
+        if is_bypass or not (is_auto or plan.layers):
+            return None
+        if not await self._hides_secrets(command, plan.rights):
+            return plan if is_auto else None
+        policy = self._policy.contained(in_layer=not is_auto)
+        verdict = await asyncio.to_thread(policy.decide, command.tool, accesses)
+        is_contained = verdict.decision is Decision.ALLOW
+        if not is_contained and not is_auto:
+            return None  # a rule asks about the line itself
+        return replace(
+            plan,
+            verdict=verdict,
+            policy=policy,
+            is_contained=is_contained,
+            asks_effect=not is_auto,
+        )
 
     async def _hides_secrets(self, command: Command, rights: Rights) -> bool:
         """Whether the box hides every secret from the call; the user is told if it can't."""
@@ -311,14 +333,6 @@ class Confiner:
         if not is_complete:
             self._notify(command.on_event, TOO_LARGE)
         return is_complete
-
-    def _can_contain(self, plan: Plan, command: Command) -> bool:
-        """Whether the box decides instead of the user, or the effect is asked about."""
-        is_auto = self._policy.mode is ApproveMode.AUTO
-        if plan.rights.outside or not (is_auto or plan.layers):
-            return False
-        is_here = command.place.is_relative_to(self._policy.cwd)
-        return is_here and not self._changes_outer_repository(command, plan.layers)
 
     def _changes_outer_repository(self, command: Command, layers: Path | None) -> bool:
         """Whether it is a line of git commands that may change a repository below no layer.
@@ -330,23 +344,6 @@ class Confiner:
             git.is_relative_to(root) and not git.is_symlink() for git in git_directories(root)
         )
         return not is_below and changes_repository(command.accesses)
-
-    async def _contained(self, plan: Plan, command: Command) -> Plan:
-        """The plan by the rules for a box; the same plan if the box can't hide every secret."""
-        if not await self._hides_secrets(command, plan.rights):
-            return plan
-        asks_effect = self._policy.mode is not ApproveMode.AUTO
-        policy = self._policy.contained(in_layer=asks_effect)
-        verdict = policy.decide(command.tool, command.accesses)
-        if verdict.decision is not Decision.ALLOW and asks_effect:
-            return plan  # a rule asks about the line itself
-        return replace(
-            plan,
-            verdict=verdict,
-            policy=policy,
-            is_contained=verdict.decision is Decision.ALLOW,
-            asks_effect=asks_effect,
-        )
 
     def _secret_variables(self, environment: Mapping[str, str]) -> frozenset[str]:
         """The variables that a tool could only read after approval."""

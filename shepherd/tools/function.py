@@ -171,7 +171,7 @@ def _resolved(access: Access, context: ToolContext) -> Access:
     kind, target = AccessKind(access.kind), access.target
     if kind in _PATHS:
         target = str(paths.resolve_path(target, context.cwd))
-    return Access(kind, target, Claim(access.claim), access.named)
+    return Access(kind, target, Claim(access.claim), access.wildcards)
 
 
 def _text(name: str, result: object) -> str:

@@ -178,8 +178,8 @@ def _changed_programs(root: Path, upper: Path, changes: Sequence[Change]) -> set
     return changed
 
 
-_READS = (AccessKind.READ, (Claim.EXACT, Claim.MENTION))
-_WRITES = (AccessKind.WRITE, (Claim.EXACT,))
+_READS = (AccessKind.READ, (Claim.EXACT, Claim.HELD, Claim.MENTION))
+_WRITES = (AccessKind.WRITE, (Claim.EXACT, Claim.HELD))
 
 
 def _granted(

@@ -59,7 +59,7 @@ def test_an_everyday_line_runs_unasked(tmp_path: Path) -> None:
     _make_files(tmp_path)
     verdicts = decide(tmp_path, read_lines("everyday.txt", separator=";"))
     denied = [(case, v.cause) for case, v in verdicts if v.decision is not Decision.ALLOW]
-    assert len(verdicts) > 80
+    assert len(verdicts) > 70
     assert not denied, "\n".join(map(str, denied))
 
 

@@ -139,7 +139,7 @@ async def test_a_search_that_passes_over_a_secret_asks_for_its_other_name(tmp_pa
 async def test_where_there_are_too_many_files_a_file_with_further_names_asks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shepherd.tools.permissions.tree.MAX_ENTRIES", 2)
+    monkeypatch.setattr("shepherd.tools.permissions.links.MAX_ENTRIES", 2)
     shop = open_workshop(tmp_path, mode=ApproveMode.ASK, answers=[Choice.ONCE])
     (tmp_path / "elsewhere").write_text("x")
     (shop.root / "twin").hardlink_to(tmp_path / "elsewhere")

@@ -13,7 +13,7 @@ from shepherd.errors import ToolError
 from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.files import opening
 from shepherd.tools.paths import REAL_FILES, Origin
-from shepherd.tools.permissions.tree import HardLinks
+from shepherd.tools.permissions.links import HardLinks
 from shepherd.tools.tool import ToolContext
 
 

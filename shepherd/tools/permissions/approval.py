@@ -143,13 +143,6 @@ def harmless_error(error: Exception) -> str:
     return HELD_BACK if content.holds_private_key(text) else text
 
 
-_GIT_SUBCOMMANDS = frozenset({"status", "log", "diff", "show", "blame", "ls-files", "describe"})
-"""Of these, the forms that only read are known."""
-
-_LISTERS = frozenset({"ls", "pwd", "du", "df", "which"})
-_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "fish", "ssh"})
-_INTERPRETERS = frozenset({"python", "node", "ruby", "perl", "php", "lua", "deno", "bun"})
-_READS_STDIN = _SHELLS | _INTERPRETERS | {"xargs", "parallel", "source", ".", "eval"}
 _EDITS_MODE = Rule("mode", "edits", Decision.ALLOW, lifetime=Lifetime.SESSION)
 """Describes the answer that accepts a plan and sets the mode `edits`; not a rule of the policy."""
 
@@ -207,11 +200,9 @@ def _for_access(tool: str, access: Access, cwd: Path, lifetime: Lifetime) -> Rul
     subject, pattern = access.kind.value, access.target
     match access.kind:
         case AccessKind.SHELL:
-            pattern = command_rule(access.target, named=access.named)
+            pattern = command_rule(access.target, wildcards=access.wildcards)
         case AccessKind.SHELL_NETWORK | AccessKind.UNSANDBOXED:
-            # what leaves the sandbox is allowed word by word, if any rule may allow it
-            is_safe = bool(command_rule(access.target, named=access.named))
-            pattern = match.exact_pattern(access.target) if is_safe else ""
+            pattern = match.exact_pattern(access.target)  # what leaves the box is named in full
         case AccessKind.READ:
             path = Path(access.target)
             pattern = _relative_pattern(path, cwd)
@@ -235,24 +226,15 @@ def _for_access(tool: str, access: Access, cwd: Path, lifetime: Lifetime) -> Rul
     return Rule(subject, pattern, Decision.ALLOW, str(cwd), lifetime) if pattern else None
 
 
-def command_rule(command: str, named: int = 0) -> str:
-    """The pattern for a command: program and subcommand if both are harmless, else all its words.
-
-    "" if no pattern is safe, as for an interpreter that reads its program from a pipe. A command
-    with `named` words gets exactly its own words.
-    """
+def command_rule(command: str, *, wildcards: bool) -> str:
+    """The pattern for a command: all its words, or a wildcard if it is known to read only."""
     program, *arguments = shlex.split(command)
-    first = arguments[0] if arguments else ""
-    if program in _LISTERS and not named:
+    if not wildcards or "=" in program:
+        return match.exact_pattern(command)
+    if program != "git":
         return f"{program} *"
-    if not named and program == "git" and first in _GIT_SUBCOMMANDS:
-        return f"{program} {first} *"
-    name = program.rsplit("/", 1)[-1].rstrip("0123456789.")  # `python3.12` is python
-    has_program_text = first == "-c" and len(arguments) > 1
-    names_no_file = not arguments or first.startswith("-")
-    if name in _READS_STDIN and names_no_file and not has_program_text:
-        return ""
-    return match.exact_pattern(command)
+    has_option = arguments[0].startswith("-")
+    return match.exact_pattern(command) if has_option else f"git {arguments[0]} *"
 
 
 def _relative_pattern(path: Path, cwd: Path) -> str:

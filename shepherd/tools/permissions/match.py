@@ -36,7 +36,7 @@ def pattern_matches(rule: Rule, access: Access, cwd: Path) -> bool:
         case AccessKind.READ | AccessKind.WRITE:
             return path_regex(rule, cwd).fullmatch(access.target) is not None
         case AccessKind.SHELL | AccessKind.SHELL_NETWORK | AccessKind.UNSANDBOXED:
-            return command_matches(rule, access.target, access.named)
+            return command_matches(rule, access.target, wildcards=access.wildcards)
         case AccessKind.NETWORK:
             return host_matches(rule.pattern, access.target)
         case AccessKind.ENVIRONMENT:
@@ -134,16 +134,17 @@ _LIVE = 0xDC00
 Word = list[tuple[str, bool]]
 
 
-def command_matches(rule: Rule, command: str, named: int = 0) -> bool:
+def command_matches(rule: Rule, command: str, *, wildcards: bool = False) -> bool:
     """Whether the rule's pattern matches `command` (in shell quoting).
 
-    A rule that allows must match the whole command as it is written, and the first `named` words
-    without a wildcard. A rule that asks or denies also matches longer commands, the program in any
-    directory, and any quoting.
+    A rule that allows must match the whole command as it is written, with wildcards only if
+    `wildcards` permits them. A rule that asks or denies also matches longer commands, the program
+    in any directory, and any quoting.
     """
     if rule.decision is Decision.ALLOW:
         pattern = _compile(rule.pattern, as_read=True)
-        return pattern.literal_words >= named and pattern.meets(_words_as_read(command))
+        is_permitted = wildcards or not pattern.has_wildcards
+        return is_permitted and pattern.meets(_words_as_read(command))
     words = _plain_words(command)
     if not words:
         return False
@@ -158,11 +159,11 @@ def exact_pattern(command: str) -> str:
 
 
 class _Pattern(Struct, frozen=True):
-    """`literal_words` counts the words before the first wildcard; without one it has no limit."""
+    """The words of a pattern; with `open_end` any number of words may follow."""
 
     words: tuple[re.Pattern[str], ...]
     open_end: bool
-    literal_words: float
+    has_wildcards: bool
 
     def meets(self, words: list[str]) -> bool:
         """Whether the pattern matches exactly these words."""
@@ -194,12 +195,11 @@ def _compile(pattern: str, *, as_read: bool) -> _Pattern:
     words = pattern_words(pattern)
     # a last `*` stands for any number of further words, also for none
     open_end = bool(words) and words[-1] == [("*", False)]
-    # `command_matches` needs to know how many words no wildcard stands for
-    wild_places = [place for place, word in enumerate(words) if _WILDCARD.search(_outline(word))]
+    has_wildcards = any(_WILDCARD.search(_outline(word)) for word in words)
     if open_end:
         words = words[:-1]
     regexes = (re.compile(_word_regex(word, as_read=as_read), re.DOTALL) for word in words)
-    return _Pattern(tuple(regexes), open_end, min(wild_places, default=float("inf")))
+    return _Pattern(tuple(regexes), open_end, has_wildcards)
 
 
 _WILDCARD = re.compile(r"(?<!<)[*?]|[*?](?!>)")

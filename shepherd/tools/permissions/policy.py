@@ -1,6 +1,5 @@
 """The decision of the rules: the last match wins, projects only tighten, secrets stay closed."""
 
-import shlex
 from collections.abc import Iterable, Sequence
 from copy import copy
 from functools import partial
@@ -11,7 +10,7 @@ from msgspec import Struct, structs
 from shepherd.config.section import ApproveMode
 from shepherd.tools.access import OPENS_SANDBOX, Access, AccessKind, Claim, EffectAccess
 from shepherd.tools.paths import escape_glob
-from shepherd.tools.permissions import content, defaults, match, tree
+from shepherd.tools.permissions import content, defaults, links, match
 from shepherd.tools.permissions.repository import Doubt, RepositoryGuard, git_reason
 from shepherd.tools.permissions.rules import Decision, Lifetime, PermissionStore, Rule
 from shepherd.tools.text import one_line
@@ -24,7 +23,6 @@ _ALWAYS_ASK = OPENS_SANDBOX | {AccessKind.HOOK}
 """Kinds that ask in the mode `all` too."""
 
 _CHANGES = frozenset({AccessKind.WRITE, AccessKind.SHELL, AccessKind.EFFECT})
-_TREES = frozenset({Claim.TREE, Claim.VISIBLE_TREE, Claim.UNIGNORED_TREE})
 
 
 class Verdict(Struct, frozen=True):
@@ -288,41 +286,15 @@ class PermissionPolicy:
             decision = Decision.ASK if doubt.text else Decision.ALLOW
             return Verdict(decision, note=doubt.text, doubt=doubt)
         verdict = self._by_rule(tool, access, own)
-        if access.claim in _TREES and verdict.decision is not Decision.DENY:
-            return self._tree_verdict(tool, access, own)
         if access.claim is Claim.MENTION and verdict.decision is Decision.ASK:
             # the command line itself is asked about, too, unless it runs in the sandbox
             counts = self.is_contained and self._is_explicit(verdict.rule)
             return verdict if counts else Verdict(Decision.ALLOW)
         if access.claim is Claim.OPAQUE and verdict.decision is Decision.ALLOW:
             return Verdict(Decision.ASK, note="the command can't be read in full")
+        if access.claim is Claim.HELD and verdict.decision is Decision.ALLOW:
+            return Verdict(Decision.ASK, note="what the command runs or names may be another then")
         return verdict
-
-    def _tree_verdict(self, tool: str, access: Access, own: match.RuleLayer) -> Verdict:
-        """The verdict on a command that reads a whole tree: it asks if a file there is denied."""
-
-        def is_denied(file_access: Access) -> bool:
-            return self._by_rule(tool, file_access, own).decision is Decision.DENY
-
-        def denies_path(path: str) -> bool:
-            read = Access(AccessKind.READ, path)
-            if is_denied(read):
-                return True
-            status = tree.file_status(read)
-            if status is None:  # nothing is there
-                return False
-            # a file with another name may be denied under that one
-            return bool(links.denied_name(status, read.kind)) or links.may_be_incomplete(status)
-
-        links = tree.HardLinks(self.cwd, is_denied)
-        try:
-            denied = tree.first_denied(Path(access.target), access.claim, denies_path)
-        except OverflowError as error:
-            where = one_line(access.target)
-            return Verdict(Decision.ASK, note=f"it may read everything in {where}: {error}")
-        if not denied:
-            return Verdict(Decision.ALLOW)
-        return Verdict(Decision.ASK, note=f"it may read {one_line(denied)}")
 
     def _by_rule(self, tool: str, access: Access, own: match.RuleLayer) -> Verdict:
         """The verdict of the last rule that matches, unless secrets or the project are stricter."""
@@ -342,14 +314,14 @@ class PermissionPolicy:
 
     def _linked(self, tool: str, accesses: Sequence[Access], verdict: Verdict) -> Verdict:
         """The verdict, unless a file of the call has another name under which it is denied."""
-        links = tree.HardLinks(self.cwd, partial(self.denies, tool))
+        names = links.HardLinks(self.cwd, partial(self.denies, tool))
         for access in accesses:
-            status = tree.file_status(access)
+            status = links.file_status(access)
             if status is None:  # it names no existing file
                 continue
-            if name := links.denied_name(status, access.kind):
+            if name := names.denied_name(status, access.kind):
                 return Verdict(Decision.DENY, note=f"the file is also {one_line(name)}")
-            if verdict.decision is Decision.ALLOW and links.may_be_incomplete(status):
+            if verdict.decision is Decision.ALLOW and names.may_be_incomplete(status):
                 where = one_line(access.target)
                 note = f"{where} has further names (hard links), too many files to look for them"
                 verdict = self._with_mode(access, Verdict(Decision.ASK, note=note))
@@ -402,12 +374,6 @@ _CHANGES_NOTHING = frozenset(
     | {AccessKind.HOOK, AccessKind.PLAN, AccessKind.NONE}
 )
 
-_PROGRAM_NAMES = """
-ls pwd cat head tail wc stat du df which basename dirname realpath readlink cmp
-"""
-_READING_PROGRAMS = frozenset(_PROGRAM_NAMES.split())
-"""Programs that can't write or run anything, whatever their options are."""
-
 
 def plan_decision(tool: str, access: Access, *, contained: bool) -> Decision:
     """The loosest decision on an access in plan mode; kinds that are not listed are denied.
@@ -418,8 +384,8 @@ def plan_decision(tool: str, access: Access, *, contained: bool) -> Decision:
         case kind if kind in _CHANGES_NOTHING:
             return Decision.ALLOW
         case AccessKind.SHELL:
-            reads = contained or is_reading_command(access)
-            return Decision.ALLOW if reads else Decision.DENY
+            # wildcards are permitted for commands that are known to read only
+            return Decision.ALLOW if contained or access.wildcards else Decision.DENY
         case AccessKind.WRITE if contained:
             return Decision.ALLOW  # the sandbox refuses it, or nothing of it is kept
         case AccessKind.NETWORK if TRAITS.get(tool, Traits()).connects_in_plan:
@@ -428,14 +394,3 @@ def plan_decision(tool: str, access: Access, *, contained: bool) -> Decision:
             return Decision.ASK
         case _:
             return Decision.DENY
-
-
-def is_reading_command(access: Access) -> bool:
-    """Whether a command can be read in full and only reads, with any options."""
-    if access.claim is Claim.OPAQUE:
-        return False
-    try:
-        words = shlex.split(access.target)
-    except ValueError:
-        return False
-    return bool(words) and words[0] in _READING_PROGRAMS

@@ -66,7 +66,7 @@ def test_defaults_in_every_mode(
 ) -> None:
     decisions = [decide(policy(mode), kind, target, "write_file") for mode in ApproveMode]
     review_without_a_layer = auto_without_a_sandbox = ask
-    reads = kind in (READ, ENVIRONMENT) or target == "ls"
+    reads = kind in (READ, ENVIRONMENT)
     in_plan = ask if reads else "deny"
     assert decisions == [
         *(ask, edits, in_plan, review_without_a_layer, auto_without_a_sandbox, all_, none)

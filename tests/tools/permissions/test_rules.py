@@ -94,7 +94,7 @@ def test_the_working_directory_is_taken_literally() -> None:
     ],
 )
 def test_command_patterns(pattern: str, command: str, *, allow: bool, deny: bool) -> None:
-    assert command_matches(Rule("shell", pattern, Decision.ALLOW), command) is allow
+    assert command_matches(Rule("shell", pattern, Decision.ALLOW), command, wildcards=True) is allow
     assert command_matches(Rule("shell", pattern, Decision.DENY), command) is deny
 
 

@@ -1,60 +1,15 @@
-"""Finds denied files below a directory that a command reads as a whole."""
+"""Finds the other names of files (hard links) under which rules deny them."""
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from msgspec import Struct
 
-from shepherd.tools.access import Access, AccessKind, Claim
+from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.paths import entries_below
 from shepherd.tools.permissions.defaults import protected_rules
-from shepherd.tools.program import git_paths
-
-_MAX_ENTRIES = 30_000
-_MAX_DENIED = 200
-_IGNORE_FILES = frozenset({".ignore", ".rgignore", ".agignore", ".ackrc"})
-
-
-def first_denied(root: Path, claim: Claim, denies: Callable[[str], bool]) -> str:
-    """A file below `root` that would be read and is denied; "" if there is none.
-
-    Raises OverflowError if there are too many files to check.
-    """
-    denied_paths: list[str] = []
-    for path in _walk(root, claim):
-        if denies(path):
-            denied_paths.append(path)
-            if claim is not Claim.UNIGNORED_TREE:  # no ignore file can keep the command from it
-                return path
-        if len(denied_paths) > _MAX_DENIED:
-            raise OverflowError("too many denied files")
-    if not denied_paths:
-        return ""
-    ignored = git_paths(root, ["check-ignore", "-z", "--stdin"], denied_paths)
-    return next((path for path in denied_paths if path not in ignored), "")
-
-
-def _walk(root: Path, claim: Claim) -> Iterator[str]:
-    """The files that a command with this claim may read; raises OverflowError."""
-    skips_hidden = claim is Claim.VISIBLE_TREE and not _lists_hidden(root)
-    skipped = ".*" if skips_hidden else ".git" if claim is Claim.UNIGNORED_TREE else ""
-    for count, entry in enumerate(entries_below(root, skipped)):
-        if count >= _MAX_ENTRIES:
-            raise OverflowError("too many files")
-        if skips_hidden and entry.name in _IGNORE_FILES:
-            raise OverflowError("ignore files decide what is read")
-        if not (skips_hidden and entry.name.startswith(".")):
-            yield os.path.realpath(entry.path)
-
-
-def _lists_hidden(root: Path) -> bool:
-    """Whether an ignore file at or above the root may make searchers read hidden files."""
-    return any(
-        (directory / name).exists() for directory in (root, *root.parents) for name in _IGNORE_FILES
-    )
-
 
 MAX_ENTRIES = 200_000
 """The maximum number of names to check in one directory tree; it takes about half a second."""
