@@ -25,9 +25,6 @@ _SPEAKING, _READING = frozenset(_SPEAKING_NAMES.split()), frozenset(_READING_NAM
 """Programs with harmless options only; the operands of the first are no files."""
 
 _FORMS = """
-b2sum: -btz -
-cksum: - -
-column: -tnx -sco
 cut: -nsz -bcdf bytes characters complement delimiter fields only-delimited output-delimiter
 date: -uRI -d date iso-8601 rfc-3339 rfc-email universal utc
 diff: -abBcdeEinNpqstTuvwWyZ -CFIUL brief context color ignore-all-space ignore-blank-lines
@@ -37,20 +34,10 @@ du: -0abcDhHklLmPsSx -Bdt all apparent-size bytes dereference human-readable max
 egrep: GREP
 fgrep: GREP
 file: -0bcEhikLNnprsv -F brief dereference mime mime-encoding mime-type no-dereference
-fold: -bcs -w
 grep: GREP
-join: -i -12aejotv
-md5sum: -btz -
-od: -abcdfhilosvx -AjNSt
-sha1sum: -btz -
-sha224sum: -btz -
-sha256sum: -btz -
-sha384sum: -btz -
-sha512sum: -btz -
 sort: -bdfgiMhnRrVcCmsuz -kt check dictionary-order field-separator general-numeric-sort
   human-numeric-sort ignore-case ignore-leading-blanks key merge month-sort numeric-sort reverse
   stable unique version-sort zero-terminated
-sum: -rs -
 tree: -adfiFlnNpsSDhCrtuUvx -ILP dirsfirst du gitignore noreport prune
 uniq: -cdDiuz -fsw all-repeated count ignore-case repeated skip-chars skip-fields unique
 wc: -cmlLw - bytes chars lines max-line-length words

@@ -39,7 +39,8 @@ def files_of_git(arguments: Sequence[str]) -> list[str] | None:
     known = (_SHORT_OPTIONS.fullmatch(o) or o.partition("=")[0] in _LONG_OPTIONS for o in options)
     if not line or line[0] not in _READING or not all(known):
         return None
-    return [word for word in line[1:] if not word.startswith("-")]
+    # `blame -Sa.txt` and `log -L1,9:a.txt` read the file, too
+    return [word[2:] if word.startswith("-") else word for word in line[1:]]
 
 
 def is_git_line(accesses: Sequence[Access]) -> bool:
