@@ -69,7 +69,7 @@ def _command_accesses(
         yield Access(AccessKind.SHELL, ">", claim)
     named = Claim.EXACT if is_sure and places.known else Claim.HELD
     yield from (Access(AccessKind.READ, str(path), named) for path in files or ())
-    if any(map(_is_git, command.texts)):
+    if command.program == "git" or (files is None and any(map(_is_git, command.texts))):
         yield from (Access(AccessKind.REPOSITORY, str(place)) for place in places.all)
     for redirect in filter(_opens_file, command.redirects):
         kinds = _KINDS[redirect.direction]
@@ -223,7 +223,7 @@ def _inner_accesses(command: Command, places: Places, depth: int) -> Iterator[Ac
 
 _WRITER_NAMES = """
 tee dd cp mv rm install ln truncate shred touch unlink rmdir rsync scp patch split csplit
-chmod chown chgrp setfacl chattr mkfifo sponge fallocate unzip sed
+chmod chown chgrp setfacl chattr mkfifo sponge fallocate unzip
 """
 _WRITERS = frozenset(_WRITER_NAMES.split())
 _FRAGMENTS = re.compile(r"[=:,@]+")
