@@ -2,7 +2,7 @@
 
 What a program does depends on its options and on files of the project, so a list of dangerous
 ones would be wrong with the next version. These are known to write no file, to run no program,
-and to read no files but their operands.
+and to read no files but their operands. Those that list directories follow no links.
 """
 
 import re
@@ -19,7 +19,7 @@ _SPEAKING_NAMES = """
 uname wait which whoami
 """
 _READING_NAMES = """
-[ cat cmp comm df head ls nl paste readlink realpath rev stat tac tail test
+[ cat cmp comm df head nl paste readlink realpath rev stat tac tail test
 """
 _SPEAKING, _READING = frozenset(_SPEAKING_NAMES.split()), frozenset(_READING_NAMES.split())
 """Programs with harmless options only; the operands of the first are no files."""
@@ -29,16 +29,18 @@ cut: -nsz -bcdf bytes characters complement delimiter fields only-delimited outp
 date: -uRI -d date iso-8601 rfc-3339 rfc-email universal utc
 diff: -abBcdeEinNpqstTuvwWyZ -CFIUL brief context color ignore-all-space ignore-blank-lines
   ignore-case ignore-space-change new-file report-identical-files side-by-side unified
-du: -0abcDhHklLmPsSx -Bdt all apparent-size bytes dereference human-readable max-depth
-  one-file-system separate-dirs summarize threshold total
+du: -0abchklmPsSx -Bdt all apparent-size bytes human-readable max-depth one-file-system
+  separate-dirs summarize threshold total
 egrep: GREP
 fgrep: GREP
 file: -0bcEhikLNnprsv -F brief dereference mime mime-encoding mime-type no-dereference
 grep: GREP
+ls: -1aAbBcCdfFgGhiklmnNopqQrRsStuUvxXZ - all almost-all classify color directory full-time
+  group-directories-first human-readable inode recursive reverse size sort time time-style
 sort: -bdfgiMhnRrVcCmsuz -kt check dictionary-order field-separator general-numeric-sort
   human-numeric-sort ignore-case ignore-leading-blanks key merge month-sort numeric-sort reverse
   stable unique version-sort zero-terminated
-tree: -adfiFlnNpsSDhCrtuUvx -ILP dirsfirst du gitignore noreport prune
+tree: -adfiFnNpsSDhCrtuUvx -ILP dirsfirst du gitignore noreport prune
 uniq: -cdDiuz -fsw all-repeated count ignore-case repeated skip-chars skip-fields unique
 wc: -cmlLw - bytes chars lines max-line-length words
 """
@@ -52,7 +54,7 @@ only-matching perl-regexp quiet regexp silent text with-filename word-regexp
 """Short options, short options that always have a value, and long options."""
 
 _TESTS = """
--H -L -P -a -amin -and -atime -cmin -ctime -d -daystart -depth -empty -executable -false -follow
+-P -a -amin -and -atime -cmin -ctime -d -daystart -depth -empty -executable -false
 -gid -group -iname -inum -ipath -iregex -links -ls -maxdepth -mindepth -mmin -mount -mtime -name
 -newer -newermt -nogroup -not -nouser -o -or -path -perm -print -print0 -printf -prune -quit
 -readable -regex -regextype -size -true -type -uid -user -wholename -writable -xdev -xtype
@@ -142,7 +144,7 @@ def reads_below(words: Sequence[str], paths: Sequence[Path]) -> bool:
     if words[0] == "diff":
         return any(path.is_dir() for path in paths)
     # outside of a repository, `git diff a b` compares any two files or directories
-    compares = words[0] == "git" and "diff" in words[1:3] and len(paths) > 1
+    compares = words[0] == "git" and "diff" in words[1:3] and len({*paths}) > 1
     return compares and any(p.is_dir() for p in paths) and all(p.exists() for p in paths)
 
 
@@ -164,7 +166,7 @@ def _starts_of_find(arguments: Sequence[str]) -> list[str] | None:
         return None
     starts: list[str] = []
     for word in arguments:
-        if word[:1] in ("-", "(", "!") and word not in ("-H", "-L", "-P"):
+        if word[:1] in ("-", "(", "!") and word != "-P":
             break
         starts.append(word)
     return starts

@@ -160,6 +160,7 @@ git status
 git status -sb
 git diff
 git diff --stat HEAD~1
+git diff sub
 git diff -U5 -- a.txt
 git diff --cached --name-only
 git log --oneline -20
@@ -205,6 +206,9 @@ grep -d recurse needle sub
 rg needle
 find . -exec cat {} ;
 find . -name a -delete
+find -L . -name a
+ls -LR
+tree -l
 diff . sub
 diff -r . sub
 cp -r sub other
@@ -271,7 +275,7 @@ env PYTHONPATH=. pytest -q
 
 
 PROGRAMS = """
-git ls cat grep rg find tar cp mv rm wc sort uniq date md5sum sed diff pytest python
+git ls cat grep rg find tar cp mv rm wc sort uniq date md5sum sed diff pytest python tree
 ruff mypy npm npx make cargo go docker curl echo tree du
 """
 

@@ -13,12 +13,13 @@ from shepherd.tools.shell.accesses import line_accesses
 from tests.examples import examples
 
 CANARY = "CANARY-7f1e"
-PROGRAMS = """
+PROGRAM_NAMES = """
 cat head tail wc sort uniq cut diff du file tree date find ls stat cmp comm nl paste tac rev test
 grep egrep git readlink df
-""".split()
+"""
+PROGRAMS = PROGRAM_NAMES.split()
 OPTIONS = [f"-{letter}" for letter in "aAbBcCdDeEfFgGhHiIjkKlLmMnNoOpPqQrRsStTuUvVwWxXyYzZ0123"]
-LONG = """
+LONG_OPTIONS = """
 --recursive --files0-from=.env --files0-from .env --file=.env --file --output=out --output out
 --from-file=. --to-file=. --reference=.env --exclude-from=.env --check --filter=cat --include=*
 --regexp=. --regexp --color --directories=recurse --textconv --ext-diff --no-index --contents=.env
@@ -27,7 +28,8 @@ LONG = """
 --magic-file=.env --files-from=.env --fromfile .env --date --set=now --debug --expression -exec
 -delete -fprint -fls -newer -samefile -files0-from -printf %p -name -print0 --help --version
 -L1,1:.env -S -L -C2 --word-diff=plain --ignore-revs-file=.env --log-size --unified=1 --
-""".split()
+"""
+LONG = LONG_OPTIONS.split()
 OPERANDS = [".", "sub", "a.txt", "sub/b.txt", "x", "HEAD", "status", "log", "diff", "show", "blame",
             "ls-files", "cat-file", "-", "+%F", "1", "list"]  # fmt: skip
 
