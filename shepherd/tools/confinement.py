@@ -310,7 +310,8 @@ class Confiner:
             boxed = replace(plan, verdict=verdict, rights=rights, is_contained=True)
             return boxed if await self._hides_secrets(command, rights) else None
         is_auto = self._policy.mode is ApproveMode.AUTO
-        if is_bypass or not (is_auto or plan.layers):
+        asks = self._policy.mode is not ApproveMode.NONE  # whose no also answers for effects
+        if is_bypass or not asks or not (is_auto or plan.layers):
             return None
         if not await self._hides_secrets(command, plan.rights):
             return plan if is_auto else None

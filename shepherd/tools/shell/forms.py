@@ -89,7 +89,8 @@ class _Options(Struct, frozen=True):
             elif word.startswith("--"):  # in full, because each version has its own abbreviations
                 if word[2:].partition("=")[0] not in self.longs:
                     return None
-            elif not self._knows(word, words):
+            # some programs take options before operands only, so that a value may be a file
+            elif not self._knows(word, iter(()) if operands else words):
                 return None
         return operands
 

@@ -275,3 +275,20 @@ async def test_the_first_commands_have_layers_also_at_the_same_time(shop: Open) 
     assert all((workshop.root / name).exists() for name in names)
     assert all(request.is_effect for request in workshop.approver.requests)
     assert workshop.request_count == len(names)
+
+
+async def test_a_box_masks_what_programs_read_instead_of_guessing(shop: Open) -> None:
+    workshop = shop()
+    (workshop.root / ".env").write_text("KEY=1\n")
+    ended = await run(workshop, "python3 -c 'print(open(\".env\").read())'; grep -r KEY .")
+    assert "KEY=1" not in ended
+    assert "denied by rule" not in ended
+    assert await run(workshop, "echo .env; grep -c text notes") == ".env\n1"
+    assert await run(workshop, "cat .env") == "Error: denied by rule: deny read /**/.env"
+    assert workshop.request_count == 0
+
+
+async def test_in_the_mode_none_a_command_does_not_run(shop: Open) -> None:
+    workshop = shop(ApproveMode.NONE)
+    for line in ("make", "make .env", "touch x"):
+        assert (await run(workshop, line)).startswith("Error: denied")

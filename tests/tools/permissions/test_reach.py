@@ -316,6 +316,7 @@ def test_everyday_lines_by_a_rule(root: Path, line: str, decision: str) -> None:
         ("sort -t , -k 2 a.txt", "allow"),
         ("sort -k 2 link", "ask"),
         ("od -A x link", "ask"),
+        ("sort a.txt -k link", "ask"),
         ("grep -e x link", "ask"),
         ("grep -nex link", "ask"),
         ("grep --regexp x link", "ask"),
