@@ -114,7 +114,7 @@ async def test_a_secret_of_the_home_directory_is_known_by_another_name(
         ("allow shell sort *", "sort < notes.txt"),
         ("allow shell grep *", "grep -h P *.txt"),
         ("allow shell cp *", "cp notes.txt copy"),
-        ("allow shell *", "python3 -c 'print(open(\"notes.txt\").read())'"),
+        ("allow shell *", "python3 x.py notes.txt"),
     ],
 )
 async def test_no_command_reads_a_secret_by_another_name(
@@ -126,14 +126,6 @@ async def test_no_command_reads_a_secret_by_another_name(
     (shop.root / "notes.txt").hardlink_to(shop.root / ".env")
     text = await shop.call("execute_command", command=line)
     assert text == f"Error: denied by rule: the file is also {shop.root / '.env'}"
-
-
-async def test_a_search_that_passes_over_a_secret_asks_for_its_other_name(tmp_path: Path) -> None:
-    shop = open_workshop(tmp_path, mode=ApproveMode.ASK, rules=["allow shell rg *"])
-    (shop.root / ".env").write_text("PASSWORD=x\n")
-    (shop.root / "twin").hardlink_to(shop.root / ".env")
-    await shop.call("execute_command", command="rg PASSWORD")
-    assert shop.approver.requests[0].cause == f"it may read {shop.root / 'twin'}"
 
 
 async def test_where_there_are_too_many_files_a_file_with_further_names_asks(

@@ -66,7 +66,7 @@ def planning(base: Path, mode: ApproveMode = PLAN, **options: Any) -> Workshop:
         ("execute_command", {"command": "cat $(touch a)"}),
         ("execute_command", {"command": "env cat kept"}),
         ("execute_command", {"command": "PATH=. ls"}),
-        ("execute_command", {"command": "git status"}),
+        ("execute_command", {"command": "git branch x"}),
     ],
 )
 async def test_changes_are_denied_whatever_the_rules_allow(

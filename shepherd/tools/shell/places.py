@@ -51,18 +51,18 @@ class Places:
 
         Raises OverflowError if its wildcards match too many.
         """
-        found: list[Path | None] = []
+        resolved: list[Path | None] = []
         for place in self.all:
             names = [word.text, *(expand_glob(word, place) if word.glob else ())]
             # a `~` stands for the home directory only where the shell expands it
             plain = (n if word.tilde or n[:1] != "~" else f"./{n}" for n in names)
-            found += [self._resolved(name, place) for name in plain]
-        return [path for path in found if path is not None]
+            resolved += [self._resolved(name, place) for name in plain]
+        return [path for path in resolved if path is not None]
 
     def named(self, text: str) -> list[Path]:
         """The paths that a text may stand for; a leading `~` is expanded."""
-        found = (self._resolved(text, place) for place in self.all if text)
-        return [path for path in found if path is not None]
+        resolved = (self._resolved(text, place) for place in self.all if text)
+        return [path for path in resolved if path is not None]
 
 
 def _resolved(text: str, place: Path) -> Path | None:
