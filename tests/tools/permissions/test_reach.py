@@ -156,43 +156,25 @@ def test_another_repository_asks_whatever_is_allowed(root: Path, line: str) -> N
 
 
 EVERYDAY = """
-git status
-git status -sb
-git diff
 git diff --stat HEAD~1
 git diff sub
 git diff -U5 -- a.txt
 git diff --cached --name-only
-git log --oneline -20
 git log -n 5 --graph --all
 git log -p --follow a.txt
 git log -S needle --since=2.weeks
 git show HEAD:a.txt
-git show --stat
 git blame -L 1,5 a.txt
-git branch -a
-git remote -v
-git rev-parse --abbrev-ref HEAD
 git ls-files '*.py'
 git --no-pager log -3
 cd sub && git status
 git config --list
-git worktree list
-git submodule status
-git describe --tags --always
-git shortlog -sn
-ls -la
 ls *.txt
-cat a.txt
 cat sub/*.txt
-grep -n needle a.txt
 grep -in needle a.txt sub/b.txt
-find . -name '*.py'
 find . -type f -newer a.txt
-wc -l a.txt
 sort -u a.txt
 diff a.txt sub/b.txt
-echo hello
 tree .
 du -sh .
 """
@@ -224,59 +206,17 @@ git diff --no-index a.txt sub/b.txt
 git diff . sub
 git log --output=out
 git add .
-git add -A
-git add a.txt sub
-git commit -m "a message about .env"
-git commit -am x
-git commit --amend --no-edit
+git commit -m x
 git branch -D old
-git checkout -b new
-git switch -c new
-git restore --staged a.txt
-git stash
-git stash pop
-git fetch --all --prune
-git pull --rebase
-git pull --ff-only origin main
-git push
-git push -u origin HEAD
-git push --force-with-lease origin main
-git merge --no-ff feature
-git rebase main
-git rebase --continue
-git cherry-pick -x abc
-git tag -a v1 -m v1
-git clone --depth 1 https://example.com/x.git
-git clone git@example.com:x/y.git
 git config --get user.name
-git clean -fd
-git reset --hard HEAD~1
-tar czf x.tgz sub
-tar xzf x.tgz
 sed -n 1,5p a.txt
-sed -i s/a/b/ a.txt
-pytest -q tests
-pytest -x -k name
-python -m pytest
-ruff check .
-mypy .
-npm test
-npm run build
-npx eslint .
-make -j4 test
-cargo test --all
-go test ./...
-docker ps -a
-curl -fsSL https://example.com/
-timeout 60 pytest -q
-env PYTHONPATH=. pytest -q
+env cat a.txt
 """
 """A wide rule lets them run in a sandbox; without one they ask."""
 
 
 PROGRAMS = """
-git ls cat grep rg find tar cp mv rm wc sort uniq date md5sum sed diff pytest python tree
-ruff mypy npm npx make cargo go docker curl echo tree du
+git ls cat grep rg find cp mv rm wc sort uniq date md5sum sed diff tree du env
 """
 
 
@@ -292,7 +232,6 @@ def test_everyday_lines_by_a_rule(root: Path, line: str, decision: str) -> None:
     (root / ".env").write_text("PASSWORD=x\n")
     (root / "sub/b.txt").write_text("b\n")
     rules = [f"allow shell {program} *" for program in PROGRAMS.split()]
-    rules += ["allow shell timeout 60 pytest *", "allow shell env PYTHONPATH=. pytest *"]
     policy = policy_in(root, *rules)
     verdict = policy.decide("execute_command", line_accesses(line, policy.cwd))
     assert verdict.decision.value == decision, verdict.cause
