@@ -115,8 +115,7 @@ class Fit(Struct, frozen=True):
     def is_reduced(self) -> bool:
         """Whether it is less than the settings ask for."""
         demand = self.demand
-        wanted = (demand.layers, demand.context, demand.hosted)
-        return (self.layers, self.context, self.hosted) != wanted
+        return self != Fit(demand, demand.layers, demand.context, demand.hosted)
 
     @property
     def text(self) -> str:
