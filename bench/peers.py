@@ -23,6 +23,8 @@ params.cpuparams.n_threads = params.cpuparams_batch.n_threads = int(sys.argv[3])
 params.verbosity = 0
 if params.n_parallel == 1:
     params.cache_ram_mib = 0
+elif int(sys.argv[7]) >= 0:
+    params.cache_ram_mib = int(sys.argv[7])
 params.kv_unified = params.n_parallel > 1
 if sys.argv[5] == "ngrams":
     params.n_cache_reuse = 256
@@ -44,12 +46,16 @@ def threads() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load of a server: a model, the tokens of all sequences, their number, and threads."""
+    """The load of a server: a model, the tokens of all sequences, their number, and threads.
+
+    `host` are the MiB of its cache in host memory, -1 for the server's own default.
+    """
 
     model: Path
     context: int
     parallel: int = 1
     threads: int = 0
+    host: int = -1
 
     @property
     def cores(self) -> str:
@@ -69,7 +75,7 @@ def llama_server(
     """
     command = [sys.executable, "-c", _LLAMA_SERVER, str(load.model), str(load.context)]
     command += [load.cores, str(load.parallel), "mtp" if mtp else "ngrams" if ngrams else "plain"]
-    command.append("auto" if flash else "off")
+    command += ["auto" if flash else "off", str(load.host)]
     with served(command, dict(os.environ)) as url:
         yield url
 

@@ -1,9 +1,9 @@
-"""Plays sessions to a server, each by an agent of its own, and notes what it computes."""
+"""Plays sessions, each by an agent of its own, and notes what is computed."""
 
 import asyncio
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -12,8 +12,12 @@ import httpx
 
 from bench.table import milliseconds, ratio
 from bench.traces.sessions import Request, Session, tokens
+from shepherd.errors import ShepherdError
 
 TIMEOUT = 900.0
+
+Ask = Callable[[str, Request, Request | None], Awaitable[None]]
+"""Asks a request of the session of this name, which the third one follows."""
 
 
 @dataclass(slots=True)
@@ -26,39 +30,59 @@ class Result:
     firsts: list[float] = field(default_factory=list[float])
     failures: int = 0
     seconds: float = 0.0
+    order: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """The session and the number of each request, as they ended."""
+    token_bytes: float = 0.0
+    """Of the state of a token, if it is known."""
 
-    def row(self, least: int) -> list[str]:
-        """The row of a table; `least` are the tokens that must be computed."""
-        firsts = sorted(self.firsts) or [0.0]
+    def row(self, optimum: int, foreseen: int) -> list[str]:
+        """The row of a table.
+
+        `optimum` tokens must be computed with room for all, `foreseen` by a cache that knows the
+        future.
+        """
+        firsts = sorted(self.firsts)
+        whole = not self.failures
         return [
             self.side,
-            ratio(self.computed, least) if not self.failures else "–",
-            milliseconds(statistics.median(firsts)) if self.firsts else "–",
-            milliseconds(firsts[int(len(firsts) * 0.95)]) if self.firsts else "–",
+            ratio(self.computed, optimum) if whole else "–",
+            ratio(self.computed, foreseen) if whole and foreseen else "–",
+            milliseconds(statistics.median(firsts)) if firsts else "–",
+            milliseconds(firsts[int(len(firsts) * 0.95)]) if firsts else "–",
             f"{self.seconds:.1f} s" if self.seconds else "–",
             str(self.failures),
         ]
 
 
-async def play(side: str, url: str, sessions: Sequence[Session], size: int) -> Result:
-    """Play all sessions at once, with `size` tokens for a block."""
-    result = Result(side)
+async def play(result: Result, ask: Ask, sessions: Sequence[Session]) -> None:
+    """Play all sessions at once."""
+    started = perf_counter()
+    await asyncio.gather(*(_agent(ask, s, n, result) for n, s in enumerate(sessions)))
+    result.seconds = perf_counter() - started
+
+
+async def _agent(ask: Ask, session: Session, number: int, result: Result) -> None:
+    requests = session.requests
+    for place, request in enumerate(requests):
+        await asyncio.sleep(request.wait)
+        following = requests[place + 1] if place + 1 < len(requests) else None
+        try:
+            await ask(session.name, request, following)
+        except (httpx.HTTPError, RuntimeError, ShepherdError):
+            result.failures += 1
+        result.order.append((number, place))
+
+
+async def play_to_server(result: Result, url: str, sessions: Sequence[Session], size: int) -> None:
+    """Play all sessions to a server, with `size` tokens for a block."""
     # one connection per request: cpp-httplib ends a connection after a stream
     headers = {"Connection": "close"}
     async with httpx.AsyncClient(base_url=url, timeout=TIMEOUT, headers=headers) as client:
-        started = perf_counter()
-        await asyncio.gather(*(_agent(client, session, size, result) for session in sessions))
-        result.seconds = perf_counter() - started
-    return result
 
-
-async def _agent(client: httpx.AsyncClient, session: Session, size: int, result: Result) -> None:
-    for request in session.requests:
-        await asyncio.sleep(request.wait)
-        try:
+        async def ask(_name: str, request: Request, _following: Request | None) -> None:
             await _answer(client, request, size, result)
-        except (httpx.HTTPError, RuntimeError):
-            result.failures += 1
+
+        await play(result, ask, sessions)
 
 
 async def _answer(client: httpx.AsyncClient, request: Request, size: int, result: Result) -> None:

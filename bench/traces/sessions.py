@@ -6,10 +6,10 @@ not in it, and needs not be. kv-cache-tester (Apache-2.0) has hundreds of real o
 
 import json
 import random
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
+from math import inf
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -24,11 +24,15 @@ FIRST_TOKEN, TOKENS = 300, 600
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A prompt's blocks and the tokens of its answer, `wait` seconds after the answer before."""
+    """A prompt's blocks and the tokens of its answer, `wait` seconds after the answer before.
+
+    It waits for a `person`, or for a tool.
+    """
 
     wait: float
     blocks: tuple[int, ...]
     answer: int
+    person: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ def read(folder: Path) -> list[Session]:
 
 
 def _requests(entries: Sequence[dict[str, Any]]) -> Iterator[Request]:
-    ended = 0.0
+    ended, stop = 0.0, ""
     for entry in entries:
         if "requests" in entry:  # a sub-agent
             yield from _requests(entry["requests"])
@@ -78,7 +82,9 @@ def _requests(entries: Sequence[dict[str, Any]]) -> Iterator[Request]:
         time = float(entry.get("t", 0.0))
         wait = float(entry.get("think_time", max(0.0, time - ended)))
         ended = time + float(entry.get("api_time", 0.0))
-        yield Request(wait, tuple(entry.get("hash_ids", ())), max(1, int(entry.get("out", 1))))
+        blocks, answer = tuple(entry.get("hash_ids", ())), max(1, int(entry.get("out", 1)))
+        yield Request(wait, blocks, answer, stop == "end_turn")
+        stop = entry.get("stop", "")
 
 
 def made(count: int, seed: int = 0) -> list[Session]:
@@ -100,7 +106,7 @@ def _made(name: str, chance: random.Random) -> Session:
         is_person = chance.random() < 1 / 8
         wait = chance.lognormvariate(3.5, 1.0) if is_person else chance.lognormvariate(1.0, 1.2)
         answer = max(8, int(chance.lognormvariate(5.0, 0.9)))
-        requests.append(Request(wait, tuple(blocks), answer))
+        requests.append(Request(wait, tuple(blocks), answer, is_person))
         if chance.random() < 1 / 40:
             blocks = [*shared, *(next(new) for _ in range(60))]
         else:
@@ -124,28 +130,50 @@ def optimum(sessions: Sequence[Session]) -> int:
     return len(known)
 
 
-def least_recently_used(sessions: Sequence[Session], capacity: int) -> int:
-    """The blocks that a cache of so many computes if the one that was used longest ago leaves.
-
-    Requests come in the order of their waits alone, as if computing took no time.
-    """
-    cache: OrderedDict[int, None] = OrderedDict()
+def in_turn(sessions: Sequence[Session]) -> list[tuple[int, int]]:
+    """The session and the number of each request, as if computing took no time."""
     queue = [(s.requests[0].wait, number, 0) for number, s in enumerate(sessions)]
     heapify(queue)
-    computed = 0
+    order: list[tuple[int, int]] = []
     while queue:
         time, number, place = heappop(queue)
+        order.append((number, place))
         requests = sessions[number].requests
-        path = list(prefixes(requests[place].blocks))
-        known = next((i for i, prefix in enumerate(path) if prefix not in cache), len(path))
-        computed += len(path) - known
-        for prefix in reversed(path):  # the end of a prompt leaves before its beginning
-            cache[prefix] = None
-            cache.move_to_end(prefix)
-        while len(cache) > capacity:
-            cache.popitem(last=False)
         if place + 1 < len(requests):
             heappush(queue, (time + requests[place + 1].wait, number, place + 1))
+    return order
+
+
+def least(
+    sessions: Sequence[Session],
+    order: Sequence[tuple[int, int]],
+    capacity: int,
+    *,
+    foresees: bool = True,
+) -> int:
+    """The blocks that a cache of so many computes, if requests come in this order.
+
+    It knows the future, and forgets what is needed last (Belady). If it does not, it forgets what
+    was needed longest ago. The end of a prompt leaves before its beginning.
+    """
+    paths = [tuple(prefixes(sessions[number].requests[place].blocks)) for number, place in order]
+    following: list[dict[int, float]] = []
+    seen: dict[int, float] = {}
+    for turn in reversed(range(len(paths))):
+        following.append({prefix: seen.get(prefix, inf) for prefix in paths[turn]})
+        seen.update(dict.fromkeys(paths[turn], turn))
+    cache: dict[int, tuple[float, int]] = {}
+    computed = 0
+    for turn, path in enumerate(paths):
+        needed = following.pop()
+        known = next((i for i, prefix in enumerate(path) if prefix not in cache), len(path))
+        computed += len(path) - known
+        for depth, prefix in enumerate(path):
+            cache[prefix] = (needed[prefix] if foresees else -turn, depth)
+        over = len(cache) - capacity
+        if over > 0:
+            for prefix in sorted(cache, key=cache.__getitem__)[-over:]:
+                del cache[prefix]
     return computed
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from itertools import count
+from math import inf
 from typing import Annotated
 
 from msgspec import Struct, field, structs
@@ -11,7 +12,7 @@ from pydantic import Field
 from shepherd import errors, events, messages
 from shepherd.agents.ask import OtherBackends, model_access
 from shepherd.agents.progress import LastRoundExecutor, Progress, answer_of, shorten
-from shepherd.backends.base import Backend, ModelInfo
+from shepherd.backends.base import Backend, Lease, ModelInfo
 from shepherd.session import Session
 from shepherd.tools import access, tool
 from shepherd.tools.text import cap_text
@@ -148,7 +149,10 @@ async def _report(
         limits = structs.replace(limits, max_rounds=min(MAX_ROUNDS, limits.max_rounds))
         tools = _OwnTools(runner, progress, limits.max_rounds, tasks.client_tools)
         prompt = PROMPT.format(prompt=arguments.prompt)
-        outcome = await run_turn(session, prompt, backend, tools, progress, limits)
+        try:
+            outcome = await run_turn(session, prompt, backend, tools, progress, limits)
+        finally:  # nothing asks in this session again
+            backend.note_lease(Lease(session.id, inf))
     except errors.ShepherdError as error:
         raise errors.ToolError(f"{progress.label} failed: {error}") from error
     answer = answer_of(progress.label, session, outcome.finish_reason, progress.error)

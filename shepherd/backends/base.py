@@ -51,6 +51,17 @@ class CacheTier(Struct, frozen=True):
     evictions: int
 
 
+class Lease(Struct, frozen=True):
+    """What the owner of a session knows of its next request, for the engine that keeps its prompt.
+
+    It comes in about `seconds` when a tool has answered, when a person writes if that is None, and
+    never if it is infinite. Engines infer the first two from the calls of an answer.
+    """
+
+    session: str
+    seconds: float | None = None
+
+
 class Health(StrEnum):
     """Whether an upstream gets requests: a busy one later, one that is down after a check."""
 
@@ -256,6 +267,10 @@ class Backend(ABC):
     def status(self) -> BackendStatus:
         """Its caches, its servers and its queue."""
         return BackendStatus()
+
+    def note_lease(self, lease: Lease) -> None:
+        """Keep a session's prompt by what its owner says; only an engine of its own cares."""
+        _ = lease  # a provider keeps what it likes
 
     @abstractmethod
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:

@@ -11,7 +11,14 @@ from typing import TypeAlias, TypeVar
 from msgspec import Struct, structs
 
 from shepherd import errors, events, messages
-from shepherd.backends.base import Backend, BackendStatus, Generation, ModelInfo, Prefilled
+from shepherd.backends.base import (
+    Backend,
+    BackendStatus,
+    Generation,
+    Lease,
+    ModelInfo,
+    Prefilled,
+)
 from shepherd.sampling import Sampling, TokenLogprob
 from shepherd.session import Session
 
@@ -83,6 +90,9 @@ class FailoverBackend(Backend):
     def take_warning(self) -> str:
         warning, self._pending_warning = self._pending_warning, ""
         return warning
+
+    def note_lease(self, lease: Lease) -> None:
+        self.current.note_lease(lease)
 
     async def prefill_session(self, session: Session, callback: events.EventCallback) -> Prefilled:
         """The prompt in the first backend that takes it; see `Backend.prefill_session`."""

@@ -3,12 +3,13 @@
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from shepherd import errors, messages
-from shepherd.backends.base import Backend
+from shepherd.backends.base import Backend, Lease
 from shepherd.config import provider_book, secrets, settings
 from shepherd.conversation import additions, history, model_slot, own_commands, session_start
 from shepherd.conversation.delegates import Delegates
@@ -319,6 +320,12 @@ class Conversation:
         if not session.messages or any(tool not in session.tools for tool in tools):
             session.tools = tools
 
+    async def _leave_model(self) -> None:
+        """Close the backend; one that others use, too, need not keep this session."""
+        if (backend := self.slot.loaded_backend) is not None:
+            backend.note_lease(Lease(self.session.id, inf))
+        await self.slot.aclose()
+
     async def aclose(self) -> None:
         """End the background commands, and close the backend, the transcript and the memory."""
         try:
@@ -332,7 +339,7 @@ class Conversation:
                 self.notices.tell(sentence)
             if self._delegate_check is not None:
                 await end_tasks(self._delegate_check)
-            await self.slot.aclose()
+            await self._leave_model()
             await self.delegates.aclose()
         finally:
             if self.servers is not None:

@@ -13,6 +13,7 @@ from shepherd.backends.base import (
     BackendStatus,
     Concurrency,
     Generation,
+    Lease,
     ModelInfo,
     Prefilled,
 )
@@ -25,6 +26,7 @@ from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.prefilled import LlamaPrefilled, Request
 from shepherd.backends.llamacpp.request_builder import RequestBuilder
 from shepherd.backends.llamacpp.scheduling.job import Job
+from shepherd.backends.llamacpp.tool_times import ToolTimes
 from shepherd.backends.llamacpp.worker import Worker
 from shepherd.backends.output.filter import OutputFilter, PlainOutput
 from shepherd.backends.text_model import ModelFile, TextModel
@@ -65,6 +67,7 @@ class LlamaCppBackend(Backend):
         self._capacity = engine.context.sequences + engine.max_queue
         """Requests that may run and wait together."""
         self._jobs: set[Job] = set()
+        self._tool_times = ToolTimes()
         self._long_texts = TextThread("llama.cpp long texts")
         self.text_model = LlamaText(
             engine, self._prompts, (text, self._long_texts), self._requests.defaults, self._jobs
@@ -180,7 +183,12 @@ class LlamaCppBackend(Backend):
                 remember, tail = self._prompts.remember_generated, prefilled.prompt.tail
                 tokens = generated or prefilled.generated
                 self._text.post(remember, tail, tokens, answer.characters)
-        return answer.complete(stats)
+        generation = answer.complete(stats)
+        prefilled.expect(self._tool_times.expect(generation.message.tool_calls))
+        return generation
+
+    def note_lease(self, lease: Lease) -> None:
+        self._worker.expect(lease.session, lease.seconds)
 
     async def count_message_tokens(self, session: Session, message: Message) -> int:
         """The tokens of a message by itself, exactly."""
@@ -194,6 +202,7 @@ class LlamaCppBackend(Backend):
         await asyncio.to_thread(self._shut_down)
 
     async def _request(self, session: Session) -> Request:
+        self._tool_times.learn(session.messages)
         return await self._requests.build(session, thinking=self.thinking)
 
     async def _prefill(

@@ -42,6 +42,7 @@ class Request(Struct, frozen=True):
     """Whether the answer should come out the same again."""
     key: object = field(default_factory=object)
     """An identity that all answers to one request share."""
+    session: str = ""
 
 
 class LlamaPrefilled(Prefilled):
@@ -79,6 +80,7 @@ class LlamaPrefilled(Prefilled):
             receive=self._mailbox.put,
             constraint=request.constraint,
             request=request.key,
+            session=request.session,
             repeatable=request.repeatable,
             prompt_meter=meter,
             thought=ThoughtMeter(request.thought) if request.thought is not None else None,
@@ -103,6 +105,10 @@ class LlamaPrefilled(Prefilled):
     async def updates(self) -> list[Update]:
         """The updates since the last call; waits for the first."""
         return await self._mailbox.take()
+
+    def expect(self, seconds: float | None) -> None:
+        """Tell after the answer when its session asks again; None if a person reads it."""
+        self._worker.expect(self._job, seconds)
 
     def cancel(self) -> None:
         """Stop the work."""

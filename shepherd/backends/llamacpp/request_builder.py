@@ -88,6 +88,7 @@ class RequestBuilder:
             continued=sessions.continued_text(session),
             images=tuple(images.values()),
             repeatable=_is_repeatable(session.sampling.over(self._settings)),
+            session=session.id,
         )
         raw = session.raw_prompt
         if raw is None:

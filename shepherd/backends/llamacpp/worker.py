@@ -95,6 +95,16 @@ class Worker:
         if job.phase is not Phase.DONE:  # else no step works for it, which could be shortened
             self._interrupt()
 
+    def expect(self, asked: Job | str, seconds: float | None) -> None:
+        """Note when the session of a job that was released, or of this name, asks again."""
+
+        def note(engine: Engine) -> None:
+            returns = asked if isinstance(asked, str) else asked.returns
+            if returns is not None:
+                engine.scheduler.pool.sessions.expect(returns, seconds)
+
+        self._commands.put(note)
+
     def stop(self, timeout: float | None = None) -> None:
         """End all jobs, free everything and wait for the thread; safe to call twice."""
         self._stopping = True
@@ -187,6 +197,8 @@ class Worker:
     def _run_commands(self, engine: Engine, *, wait: bool) -> None:
         """Run all waiting commands; `wait` sleeps until there is one."""
         if wait:
+            while self._commands.empty() and engine.scheduler.pool.bring_back():
+                self._heart.beat()
             self._heart.rest()  # without work, no progress is expected
             command = self._commands.get()
             self._heart.beat()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from shepherd.backends.llamacpp.cache.disk_cache import MAX_MEMORY_BYTES, cache_capacity
 from shepherd.backends.llamacpp.cache.prefixes import packed
-from shepherd.backends.llamacpp.cache.sequence import HostCache, StoredSequence
+from shepherd.backends.llamacpp.cache.sequence import CachedSequence, HostCache, StoredSequence
 from shepherd.backends.llamacpp.native.devices import available_memory
 from tests.backends.llamacpp.support import settings
 
@@ -27,7 +27,7 @@ def test_the_cap_holds_and_the_longest_match_is_found(
     if entry is not None:
         assert list(entry.tokens[:length]) == prompt[:length]
         assert 0 < length < len(prompt)
-        assert not cache.wants(entry.tokens, 1)
+        assert not cache.wants(CachedSequence(0, list(entry.tokens)), 1)
 
 
 def test_the_one_unused_for_longest_goes_and_a_longer_one_replaces_its_beginning() -> None:
@@ -46,7 +46,7 @@ def test_the_one_unused_for_longest_goes_and_a_longer_one_replaces_its_beginning
     cache.put(longer)
     assert cache.find([1, 1, 5], rolls_back=True) == (longer, 2)
     assert len(cache) == 2
-    assert not cache.wants([5], 3000)
+    assert not cache.wants(CachedSequence(0, [5]), 3000)
 
 
 def test_the_cap_is_set_or_a_share_of_what_is_free(tmp_path: Path) -> None:

@@ -161,7 +161,9 @@ class Mirror:
         if not state:
             return None
         checkpoints = sequence.checkpoints.shared(len(sequence.tokens))
-        entry = StoredSequence(sequence.packed[:], state, checkpoints, sequence.used)
+        entry = StoredSequence(
+            sequence.packed[:], state, checkpoints, sequence.used, sequence.returns
+        )
         if self._window and not self._only_window:
             for checkpoint in self._checkpoints_behind(sequence, keep):
                 checkpoints.add(checkpoint)

@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Collection, Sequence
+from time import time
 
 from msgspec import Struct, field
 
@@ -12,6 +13,7 @@ from shepherd.backends.llamacpp.cache.prefixes import (
     usable_prefix,
     whole,
 )
+from shepherd.backends.llamacpp.cache.returns import Return, last_to_return
 
 MAX_CHECKPOINTS = 16
 MAX_CHECKPOINT_BYTES = 256 * 1024 * 1024
@@ -109,11 +111,11 @@ def message_starts(prompt: Sequence[int], controls: Collection[int]) -> list[int
 class CachedSequence(Struct, eq=False):
     """One sequence; `tokens` mirrors llama.cpp's memory exactly, with placeholders for images.
 
-    The tokens change only through `append`, `cut`, `close` and `begin`. `marks` are the
-    lengths of its last prompt that are worth a checkpoint. `restored` counts tokens that came from
-    host memory or disk for the current request. `last_used` counts uses of the whole pool, `used`
-    is in seconds since the epoch. `bytes` is the size of the state after the last request. A state
-    can forget the last `forgettable` tokens.
+    The tokens change only through `append`, `cut`, `close` and `begin`. `planned` is the length of
+    its last prompt, and `marks` are those that are worth a checkpoint. `restored` counts tokens
+    that came from host memory or disk for the current request. `used` is the time of the last use,
+    in seconds since the epoch, and `returns` tells when its session asks again. `bytes` is the size
+    of the state after the last request. A state can forget the last `forgettable` tokens.
     """
 
     id: int
@@ -121,9 +123,10 @@ class CachedSequence(Struct, eq=False):
     marks: list[int] = field(default_factory=list[int])
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     busy: bool = False
+    planned: int = 0
     restored: int = 0
-    last_used: int = 0
     used: float = 0.0
+    returns: Return = field(default_factory=Return)
     bytes: int = 0
     forgettable: int = 0
     _packed: "array[int]" = field(default_factory=lambda: packed(()))
@@ -178,13 +181,19 @@ class CachedSequence(Struct, eq=False):
 class StoredSequence(Struct, eq=False):
     """The whole state of a sequence, with its tokens and checkpoints.
 
-    `used` is the time of the last use, in seconds since the epoch.
+    `used` is the time of the last use, in seconds since the epoch; `returns` that of the next.
     """
 
     tokens: "array[int]"
     state: bytearray
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     used: float = 0.0
+    returns: Return = field(default_factory=Return)
+
+    @property
+    def packed(self) -> "array[int]":
+        """The tokens, as a sequence has them."""
+        return self.tokens
 
     @property
     def bytes(self) -> int:
@@ -194,7 +203,7 @@ class StoredSequence(Struct, eq=False):
 
 
 class HostCache:
-    """A least-recently-used cache of at most `capacity` bytes.
+    """At most `capacity` bytes of states; those whose sessions return last leave first.
 
     An entry that is a prefix of another one is not kept.
     """
@@ -214,10 +223,21 @@ class HostCache:
         """The size of all entries."""
         return sum(entry.bytes for entry in self.entries)
 
-    def wants(self, tokens: Sequence[int], size: int) -> bool:
-        """Whether a state of `size` bytes fits with its tokens, and is not stored yet."""
-        token_bytes = len(tokens) * packed(()).itemsize
-        return size + token_bytes <= self.capacity and not self.holds(tokens)
+    def wants(self, sequence: CachedSequence, size: int, *, evicts: bool = True) -> bool:
+        """Whether a sequence with a state of `size` bytes should be stored, and is not yet.
+
+        For it only entries may leave whose sessions return later, and none without `evicts`.
+        """
+        tokens, now = sequence.packed, time()
+        remaining = sequence.returns.remaining(now)
+        kept = sum(
+            entry.bytes
+            for entry in self.entries
+            if not continues(tokens, entry.tokens)
+            and not (evicts and entry.returns.remaining(now) >= remaining)
+        )
+        size += len(tokens) * tokens.itemsize
+        return kept + size <= self.capacity and not self.holds(tokens)
 
     def holds(self, tokens: Sequence[int]) -> bool:
         """Whether an entry begins with these tokens."""
@@ -232,7 +252,8 @@ class HostCache:
         self.entries = [*kept, new]
         evicted: list[StoredSequence] = []
         while self.bytes > self.capacity:
-            evicted.append(self.entries.pop(0))
+            evicted.append(last_to_return(self.entries))
+            self.entries.remove(evicted[-1])
         self.evictions += len(evicted)
         return evicted
 

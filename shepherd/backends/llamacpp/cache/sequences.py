@@ -9,7 +9,15 @@ from shepherd.backends.base import CacheTier
 from shepherd.backends.llamacpp.cache import tiers
 from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
 from shepherd.backends.llamacpp.cache.mirror import Mirror
-from shepherd.backends.llamacpp.cache.prefixes import Gap, common_prefix, find_gap, packed
+from shepherd.backends.llamacpp.cache.prefixes import (
+    Gap,
+    common_prefix,
+    find_gap,
+    packed,
+    reach,
+    whole,
+)
+from shepherd.backends.llamacpp.cache.returns import Return, Sessions, last_to_return
 from shepherd.backends.llamacpp.cache.sequence import CachedSequence, HostCache, StoredSequence
 from shepherd.backends.llamacpp.native.context import NativeContext
 
@@ -61,7 +69,7 @@ class SequencePool:
         self._has_own_cells = context.has_streams
         """Whether each sequence has cells of its own, which the others do not slow down."""
         self.sequences = [CachedSequence(i) for i in range(self._max_sequences)]
-        self._clock = 0
+        self.sessions = Sessions(self._held)
         # llama.cpp aborts if either half of a windowed cache has no layers, so no shift there
         self.shifts = shifts and self.rolls_back and context.can_shift and not window
         self.tiers: tuple[CacheTier, ...] = ()
@@ -94,30 +102,53 @@ class SequencePool:
 
     def known(self, prompt: Sequence[int]) -> int:
         """How many tokens of a prompt are in some tier of the cache."""
-        tokens = packed(prompt)
-        stored = self._stores.find(tokens, rolls_back=self.mirror.stored_states_roll_back)
-        live = max(self.mirror.usable(sequence, tokens) for sequence in self.sequences)
+        stored, live = self._find(packed(prompt))
         return max(live, stored.length if stored is not None else 0)
 
+    def bring_back(self) -> bool:
+        """Restore the state of a session whose tool still runs, if there is room.
+
+        Only while nothing runs. False if there is no such state.
+        """
+        for returns in self.sessions.awaited():
+            prompt = packed([*returns.tokens, 0])  # which continues with any token
+            stored, known = self._find(prompt)
+            if stored is None or stored.length - known <= MAX_DISCARDED_TOKENS:
+                continue
+            in_time = stored.seconds < returns.remaining(time())
+            target = self._empty() if in_time else None
+            if target is None or len(stored.entry.tokens) > self._free_cells:
+                continue
+            returns.tokens = packed(())  # once, whatever comes of it
+            if self._fetch(stored, prompt, target):
+                self.sessions.take(target, returns)
+                self.release(target)
+                return True
+        return False
+
     def acquire(
-        self, prompt: Sequence[int], speed: float = 0.0, waited: float = 0.0
+        self,
+        prompt: Sequence[int],
+        speed: float = 0.0,
+        waited: float = 0.0,
+        returns: Return | None = None,
     ) -> CachedSequence | None:
         """A free sequence with the longest prefix of the prompt; None if that has to wait.
 
-        It waits for a running sequence if its saved state does not fit beside those, as long as
-        reading it again would take. The last token of the prompt is always left to decode.
-        `has_free` must be true. `speed` is the decoding speed in tokens per second, 0 if unknown,
-        and `waited` are the seconds since it was None first.
+        It waits for a running sequence if it does not fit beside those; a saved state that does not
+        fit as long as reading it again would take. The last token of the prompt is always left to
+        decode. `has_free` must be true. `speed` is the decoding speed in tokens per second, 0 if
+        unknown, `waited` are the seconds since it was None first, and `returns` those of its
+        session.
         """
-        if not self._free():  # another one can be opened
-            self.sequences.append(CachedSequence(len(self.sequences)))
         chosen = self._choose(packed(prompt), speed, waited)
         if chosen is None:
             return None
-        chosen.busy = True
+        chosen.busy, chosen.planned = True, len(prompt)
+        self.sessions.take(chosen, returns or Return())
         self._swap_out_idle(chosen, len(prompt))
         self.mirror.plan_checkpoints(chosen, prompt)
-        self._touch(chosen)
+        chosen.used = time()
         if not chosen.tokens:
             self.counts.misses += 1
         elif not chosen.restored:  # else the tier that had them is counted already
@@ -128,7 +159,7 @@ class SequencePool:
         """Mark a sequence as free; its tokens stay for later prompts."""
         sequence.busy = False
         sequence.restored = 0
-        self._touch(sequence)
+        sequence.used = time()
         sequence.bytes = self.mirror.state_size(sequence)
         self._report()
 
@@ -150,12 +181,27 @@ class SequencePool:
         self._store(sequence)
         self.mirror.clear(sequence)
 
-    def drop_idle(self) -> bool:
-        """Swap out the least recently used idle sequence; False if there is none."""
+    def drop_idle(self, tokens: int | None = None) -> bool:
+        """Swap out the idle sequence that returns last; False if there is none.
+
+        If no other tier takes it, it loses only its end, so that there is room for `tokens`; all
+        of it if that is None.
+        """
         idle = [s for s in self.sequences if not s.busy and s.tokens]
         if not idle:
             return False
-        self.swap_out(min(idle, key=lambda sequence: sequence.last_used))
+        last = last_to_return(idle)
+        keep = 0
+        if tokens is not None:
+            missing = tokens - self._free_cells
+            keep = whole(last.tokens, max(0, len(last.tokens) - max(missing, MAX_DISCARDED_TOKENS)))
+        if not self.mirror.can_cut(last, keep):
+            keep = reach(last.checkpoints.lengths, keep)
+        if keep <= MAX_DISCARDED_TOKENS or self._is_kept(last):
+            self.swap_out(last)
+        else:
+            self.mirror.trim(last, keep)
+            self.counts.cleared += 1
         return True
 
     def saved_prompts(self) -> list["array[int]"]:
@@ -193,20 +239,26 @@ class SequencePool:
         usable = {s: self.mirror.usable(s, prompt) for s in self.sequences}
         # Of sequences with equally many usable tokens an idle one, which need not be shared, and of
         # several idle ones the one that was used last.
-        best = max(self.sequences, key=lambda s: (usable[s], not s.busy, s.last_used))
+        best = max(self.sequences, key=lambda s: (usable[s], not s.busy, s.used))
         known = usable[best]
         stored = self._stores.find(prompt, rolls_back=self.mirror.stored_states_roll_back)
         shifted = self._close_gaps(prompt, max(known, stored.length if stored else 0))
         if shifted is not None:
             return shifted
         # An empty sequence first: nothing has to leave for it.
-        oldest = min(self._free(), key=lambda s: (bool(s.tokens), s.last_used))
+        oldest = self._empty() or last_to_return(self._free())
         if stored is not None and self._is_worth_restoring(stored, known, speed):
-            if self._fetch(stored, prompt, oldest):
+            # Else the idle ones would leave in vain.
+            if self._fits_beside(prompt, stored) and self._fetch(stored, prompt, oldest):
+                self.counts.note_hit(stored.tier, oldest.restored)
                 return oldest
             known = self.mirror.usable(best, prompt)  # making room may have changed it
-            if self._should_wait(stored, prompt, known, speed and waited * speed):
+            # A state that is longer than its prompt may need more room than there will soon be.
+            gain = stored.length - known if len(stored.entry.tokens) <= len(prompt) else 0
+            if not self._fits_beside(prompt, stored) and speed * waited < gain:
                 return None
+        if not self._fits_beside(prompt):
+            return None
         return self._reuse(best, known, oldest)
 
     def _swap_out_idle(self, chosen: CachedSequence, length: int) -> None:
@@ -222,7 +274,8 @@ class SequencePool:
             # Cells that both share stay in use anyway.
             foreign = len(other.tokens) - common_prefix(other.packed, chosen.packed)
             pays = self._crowding.pays(new_tokens, foreign, partial(self._swap_seconds, other))
-            if pays and self._fits_host(other):
+            # It would be quicker without it, but what leaves host memory for it must not be lost.
+            if pays and self._is_kept(other, evicts=self.disk is not None):
                 self.swap_out(other)
 
     def _swap_seconds(self, sequence: CachedSequence) -> float:
@@ -230,13 +283,35 @@ class SequencePool:
         one_way = self.host.seconds(self.mirror.state_size(sequence))
         return 2 * one_way
 
-    def _fits_host(self, sequence: CachedSequence) -> bool:
-        """Whether host memory has the sequence or has room for it."""
+    def _is_kept(self, sequence: CachedSequence, *, evicts: bool = True) -> bool:
+        """Whether host memory has the sequence or takes it; see `HostCache.wants`."""
         host, size = self.host, self.mirror.state_size(sequence)
-        return host.holds(sequence.packed) or host.wants(sequence.packed, size)
+        return host.holds(sequence.packed) or host.wants(sequence, size, evicts=evicts)
 
     def _free(self) -> list[CachedSequence]:
         return [sequence for sequence in self.sequences if not sequence.busy]
+
+    @property
+    def _free_cells(self) -> int:
+        """The cells that no sequence uses."""
+        return self._size - cells([s.packed for s in self.sequences])
+
+    def _empty(self) -> CachedSequence | None:
+        """A free sequence without tokens, which may be opened now; None if there is none."""
+        empty = next((s for s in self._free() if not s.tokens), None)
+        if empty is None and len(self.sequences) < self._max_sequences:
+            empty = CachedSequence(len(self.sequences))
+            self.sequences.append(empty)
+        return empty
+
+    def _held(self) -> list[CachedSequence | StoredSequence]:
+        """What sessions have in memory and host memory, and do not work on."""
+        return [*(s for s in self._free() if s.tokens), *self.host.entries]
+
+    def _find(self, prompt: "array[int]") -> tuple[tiers.StoredPrefix | None, int]:
+        """The longest stored prefix of a prompt, and how many of its tokens are in memory."""
+        stored = self._stores.find(prompt, rolls_back=self.mirror.stored_states_roll_back)
+        return stored, max(self.mirror.usable(sequence, prompt) for sequence in self.sequences)
 
     def _reuse(self, best: CachedSequence, usable: int, oldest: CachedSequence) -> CachedSequence:
         """Reuse tokens in memory: in place, or shared with the oldest free sequence."""
@@ -267,7 +342,7 @@ class SequencePool:
         self.swap_out(target)
         started = self._stopwatch.finished()
         while not self.mirror.restore(entry, target):
-            if not self.drop_idle():
+            if not self.drop_idle(len(entry.tokens)):
                 if not any(sequence.tokens for sequence in self.sequences):
                     self._stores.discard(stored)  # it will never fit
                 return False
@@ -275,25 +350,22 @@ class SequencePool:
         self.mirror.trim(target, self.mirror.usable(target, prompt))
         self.mirror.join(target, [s for s in self.sequences if s is not target])
         target.restored = len(target.tokens)
-        if target.tokens:  # else what was restored turned out to be of no use
-            self.counts.note_hit(stored.tier, target.restored)
-        return bool(target.tokens)
+        return bool(target.tokens)  # else what was restored turned out to be of no use
 
-    def _should_wait(
-        self, stored: tiers.StoredPrefix, prompt: "array[int]", known: int, waited: float
-    ) -> bool:
-        """Whether a prompt waits for a running sequence, so that its stored state fits.
+    def _fits_beside(self, prompt: "array[int]", stored: tiers.StoredPrefix | None = None) -> bool:
+        """Whether a prompt fits beside those that run, once all others have left.
 
-        `waited` is the time so far in tokens that could have been read.
+        A `stored` beginning is shared with them, and cut to what is needed, once it is there.
         """
-        busy = [sequence for sequence in self.sequences if sequence.busy]
+        busy = [s for s in self.sequences if s.busy]
         if not busy or self._has_own_cells:
+            return True
+        tokens = [s.packed for s in busy]
+        growth = sum(max(0, s.planned - len(s.tokens)) for s in busy)
+        alone = len(stored.entry.tokens) if stored is not None else 0
+        if cells(tokens) + alone > self._size:
             return False
-        if cells(busy) + len(prompt) - known > self._size:
-            return True  # what is read again would not fit either
-        # A state that is longer than its prompt may need more room than there will soon be.
-        gain = stored.length - known
-        return len(stored.entry.tokens) <= len(prompt) and waited < gain
+        return growth + cells([*tokens, prompt]) <= self._size
 
     def _close_gaps(self, prompt: "array[int]", known: int) -> CachedSequence | None:
         """The idle sequence that matches the prompt once its gaps are closed."""
@@ -330,20 +402,14 @@ class SequencePool:
     def _store(self, sequence: CachedSequence, keep: int = 0) -> None:
         """Store a sequence in another tier before it is cut to `keep` tokens."""
         # So few tokens are quickly read again.
-        if len(sequence.tokens) <= MAX_DISCARDED_TOKENS or not self._stores.exist:
+        if len(sequence.tokens) <= MAX_DISCARDED_TOKENS:
             return
-        if not self._stores.wants(sequence.packed, self.mirror.state_size(sequence)):
+        if not self._stores.wants(sequence, self.mirror.state_size(sequence)):
             return
         entry = self.mirror.save(sequence, keep)
         if entry is not None:
             self._stores.put(entry)
             self.counts.swap_out += 1
-
-    def _touch(self, sequence: CachedSequence) -> None:
-        """Note a use, for the order in this pool and for the files of all processes."""
-        self._clock += 1
-        sequence.last_used = self._clock
-        sequence.used = time()
 
     def _report(self) -> None:
         """Renew `tiers`, which other threads read."""
@@ -351,10 +417,10 @@ class SequencePool:
         self.tiers = self._stores.report(live, self.counts)
 
 
-def cells(sequences: Sequence[CachedSequence]) -> int:
-    """The cells of some sequences, if those that begin alike share what they can."""
+def cells(sequences: Sequence["array[int]"]) -> int:
+    """The cells of some packed sequences, if those that begin alike share what they can."""
     count = 0
-    for number, sequence in enumerate(sequences):
-        shared = (common_prefix(other.packed, sequence.packed) for other in sequences[:number])
-        count += len(sequence.tokens) - max(shared, default=0)
+    for number, tokens in enumerate(sequences):
+        shared = (common_prefix(other, tokens) for other in sequences[:number])
+        count += len(tokens) - max(shared, default=0)
     return count

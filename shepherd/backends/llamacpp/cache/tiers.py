@@ -60,11 +60,6 @@ class Tiers:
         self.host = host
         self.disk = disk
 
-    @property
-    def exist(self) -> bool:
-        """Whether any tier can store a sequence."""
-        return self.host.capacity > 0 or self.disk is not None
-
     def report(self, live: Sequence[CachedSequence], counts: CacheCounts) -> tuple[CacheTier, ...]:
         """What each tier holds: llama.cpp's memory has the `live` sequences, without evictions."""
         host, disk = self.host, self.disk
@@ -110,14 +105,14 @@ class Tiers:
         elif self.disk is not None:
             self.disk.discard(prefix.entry)
 
-    def wants(self, tokens: "array[int]", size: int) -> bool:
+    def wants(self, sequence: CachedSequence, size: int) -> bool:
         """Whether a sequence with a state of `size` bytes should be stored."""
-        if self.host.wants(tokens, size):
+        if self.host.wants(sequence, size):
             return True
-        # The disk takes what is too large for host memory.
-        if self.host.holds(tokens) or self.disk is None:
+        # The disk takes what has no place in host memory.
+        if self.host.holds(sequence.packed) or self.disk is None:
             return False
-        return self.disk.wants(tokens, size)
+        return self.disk.wants(sequence.packed, size)
 
     def put(self, entry: StoredSequence) -> None:
         """Store an entry in host memory; entries that it evicts are written to disk later."""

@@ -9,6 +9,7 @@ from time import monotonic, perf_counter
 
 from shepherd.backends.inprocess.answer import Text, Update
 from shepherd.backends.inprocess.constraint import CompiledConstraint
+from shepherd.backends.llamacpp.cache.returns import Return
 from shepherd.backends.llamacpp.cache.sequences import CachedSequence
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.sampling import candidates, guard
@@ -50,7 +51,8 @@ class Job:
     was `submitted` (`time.monotonic`), got a sequence, or was `interrupted`. Since `blocked`
     there is no room for its saved state; 0 if there is. A `prompt_meter` needs the logits of all
     tokens of the prompt. `thought` limits the tokens of reasoning. `images` are where the tokens
-    are placeholders.
+    are placeholders. `session` names its session, and `returns`, once it is submitted, tells when
+    that asks again.
     """
 
     prompt_length: int
@@ -84,6 +86,8 @@ class Job:
     holds_text: bool = False
     repeatable: bool = False
     request: object = None
+    session: str = ""
+    returns: Return | None = None
     prompt_meter: candidates.PromptMeter | None = None
     thought: guard.ThoughtMeter | None = None
     images: list[ImageRun] = field(default_factory=list[ImageRun])

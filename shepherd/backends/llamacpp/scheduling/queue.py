@@ -7,6 +7,7 @@ from time import monotonic
 
 from shepherd import errors, events
 from shepherd.backends.inprocess.answer import Failed, Finished
+from shepherd.backends.llamacpp.cache.prefixes import packed
 from shepherd.backends.llamacpp.cache.sequence import CachedSequence
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.scheduling.answers import Answers
@@ -66,6 +67,8 @@ class JobQueue:
     def submit(self, job: Job) -> None:
         """Let a job wait for a sequence."""
         job.submitted = monotonic()
+        if job.returns is None:  # of its session, so that nothing of that leaves meanwhile
+            job.returns = self._pool.sessions.ask(packed(job.tokens), job.session)
         job.missing_tokens = len(job.tokens)
         # Only where prompts are read in turn do these tokens decide who is next, and looking for
         # cached ones takes time.
@@ -129,6 +132,8 @@ class JobQueue:
         """End a job without an update; its tokens stay in its sequence."""
         job.phase = Phase.DONE
         self._full_until = 0.0  # its sequence can be swapped out now
+        if job.returns is not None:
+            job.returns.asked()
         if job in self.active:
             self.active.remove(job)
         elif job in self._waiting:
@@ -140,14 +145,12 @@ class JobQueue:
 
     def make_room(self) -> None:
         """Free shared memory: that of idle sequences, or that of the youngest job, which waits."""
-        if self._pool.drop_idle():
+        if self._pool.drop_idle(sum(job.pending for job in self.active)):
             return
         youngest = self.active[-1]
         if len(self.active) == 1:  # it has all memory, and that is not enough
             self._end_at_full_context(youngest)
             return
-        if youngest.sequence is not None:
-            self._pool.swap_out(youngest.sequence)
         self._requeue(youngest)
         self._full_until = inf
 
@@ -155,7 +158,7 @@ class JobQueue:
         """A sequence for a job; None if its saved state has to wait for the end of another job."""
         now = monotonic()
         waited = now - job.blocked if job.blocked else 0.0
-        sequence = self._pool.acquire(job.tokens, self._pace.speed, waited)
+        sequence = self._pool.acquire(job.tokens, self._pace.speed, waited, job.returns)
         if sequence is None:
             job.blocked = job.blocked or now
             self._full_until = now + RETRY_SECONDS
