@@ -100,9 +100,9 @@ class Costs(Speculator):
 
     batches: list[tuple[int, float]]
 
-    def note_batch(self, tokens: int, seconds: float, prompt_speed: float) -> None:
+    def note_batch(self, tokens: int, seconds: float, prompt: tuple[int, float]) -> None:
         self.batches.append((tokens, seconds))
-        super().note_batch(tokens, seconds, prompt_speed)
+        super().note_batch(tokens, seconds, prompt)
 
 
 class LateEngine:

@@ -42,8 +42,15 @@ def test_one_slow_batch_changes_little() -> None:
 def test_a_token_costs_no_less_than_one_of_a_prompt() -> None:
     costs = BatchCosts()
     for _ in range(3000):
-        costs.note(1, 0.01, prompt_speed=100.0)
+        costs.note(1, 0.01, prompt_tokens=64, prompt_seconds=0.64)
     assert costs.seconds(2) >= 0.0199
+
+
+@given(prompt=st.integers(2, 512), each=st.floats(0.0, 1.0))
+def test_any_prompt_tells_what_one_more_token_costs(prompt: int, each: float) -> None:
+    costs = BatchCosts()
+    costs.note(1, 0.01, prompt, 0.01 * (1 + each * (prompt - 1)))
+    assert costs.seconds(5) == pytest.approx(0.01 * (1 + each * 4))
 
 
 @given(shares)

@@ -82,14 +82,18 @@ class BatchCosts(RecentLine):
         self._token_seconds = 0.0
         """The cost of one more token."""
 
-    def note(self, tokens: int, seconds: float, prompt_speed: float = 0.0) -> None:
-        """Learn from a batch without prompts; `prompt_speed` is in tokens per second.
+    def note(
+        self, tokens: int, seconds: float, prompt_tokens: int = 0, prompt_seconds: float = 0.0
+    ) -> None:
+        """Learn from a batch without prompts, beside a step of a prompt as long as the last one.
 
-        While nothing else is known, a token costs as much as one of a prompt.
+        While nothing else is known, one more token costs as much as one more of a prompt.
         """
         is_first = not self.mean_seconds
         self.add(tokens, seconds if is_first else min(seconds, _OUTLIER * self.seconds(tokens)))
-        least = 1 / prompt_speed if prompt_speed else self._token_share * self.mean_seconds
+        least = self._token_share * self.mean_seconds
+        if prompt_tokens > 1:  # of a short prompt, the most is what any batch takes
+            least = max(0.0, prompt_seconds - self.mean_seconds) / (prompt_tokens - 1)
         if is_first:
             self._token_seconds = least
         elif self.variance > _MIN_VARIANCE:

@@ -72,6 +72,8 @@ class PrefillPace:
         self._limits = limits
         self.speed = 0.0
         """Tokens per second; 0 before any measurement."""
+        self.last_step = (0, 0.0)
+        """The tokens of the last measured step, and its seconds at this speed."""
 
     def note(self, tokens: int, seconds: float) -> None:
         """Learn from a step; small steps are ignored, which take longer for each token."""
@@ -81,6 +83,7 @@ class PrefillPace:
         # Once it is slower, attention covers more tokens, and the next step is not faster.
         is_slower = speed < self.speed
         self.speed = speed if is_slower or not self.speed else (self.speed + speed) / 2
+        self.last_step = tokens, tokens / self.speed
 
     def limit(
         self,
@@ -273,7 +276,7 @@ class Planner:
         if not only_answers:
             self._pool.note_batch(tokens, seconds)
         if self._speculator is not None and only_answers:
-            self._speculator.note_batch(tokens, seconds, self._pace.speed)
+            self._speculator.note_batch(tokens, seconds, self._pace.last_step)
 
     def note_draft(self, part: Part, accepted: int) -> None:
         """Learn from a draft whose first `accepted` tokens were right."""

@@ -73,9 +73,9 @@ class Speculator:
         if self._model is not None:
             self._model.note(jobs, spans)
 
-    def note_batch(self, tokens: int, seconds: float, prompt_speed: float) -> None:
-        """Learn from a batch without prompts; `prompt_speed` is in tokens per second."""
-        self._costs.note(tokens, seconds, prompt_speed)
+    def note_batch(self, tokens: int, seconds: float, prompt: tuple[int, float]) -> None:
+        """Learn from a batch without prompts; the tokens and seconds of a step with one."""
+        self._costs.note(tokens, seconds, *prompt)
 
     def note_draft(self, job: Job, draft: drafts.Draft, accepted: int) -> None:
         """Learn from a draft whose first `accepted` tokens were right."""
