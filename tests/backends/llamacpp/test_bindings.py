@@ -60,8 +60,9 @@ def test_what_is_missing_is_an_import_error(package: str, name: str) -> None:
 def test_waiting_threads_sleep_soon_unless_the_user_says_otherwise() -> None:
     """GNU's library reads it when llama.cpp is loaded."""
     code = "from shepherd.backends.llamacpp.native.bindings import bindings as load; load(); "
-    code += "import os; print(os.environ['GOMP_SPINCOUNT'])"
-    for value, expected in ((None, "1000"), ("77", "77")):
+    code += "import ctypes, os; get = ctypes.CDLL(None).getenv; get.restype = ctypes.c_char_p; "
+    code += "print(get(b'GOMP_SPINCOUNT').decode(), os.environ.get('GOMP_SPINCOUNT'))"
+    for value, expected in ((None, "1000 None"), ("77", "77 77")):  # a command gets the user's
         own = {"GOMP_SPINCOUNT": value} if value else {}
         environment = {k: v for k, v in os.environ.items() if k != "GOMP_SPINCOUNT"} | own
         output = subprocess.check_output([sys.executable, "-c", code], text=True, env=environment)

@@ -62,7 +62,8 @@ def bindings() -> Any:
     """The module `llama_cpp.llama_cpp`, initialised; raises ModelLoadError if it can't be used."""
     # Threads that wait for each other keep their cores for 18 ms otherwise, in each of a model's
     # operations. Where other programs run, an answer took twenty times as long. Read at the load.
-    os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
+    if "GOMP_SPINCOUNT" not in os.environ:
+        os.putenv("GOMP_SPINCOUNT", _SPINS)  # for this process: commands of tools don't get it
     try:
         lib = import_submodule("llama_cpp", "llama_cpp")
     except (ImportError, OSError, RuntimeError) as error:
