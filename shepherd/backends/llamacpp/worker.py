@@ -95,11 +95,11 @@ class Worker:
         if job.phase is not Phase.DONE:  # else no step works for it, which could be shortened
             self._interrupt()
 
-    def expect(self, asked: Job | str, seconds: float | None) -> None:
+    def expect(self, session: Job | str, seconds: float | None) -> None:
         """Note when the session of a job that was released, or of this name, asks again."""
 
         def note(engine: Engine) -> None:
-            returns = asked if isinstance(asked, str) else asked.returns
+            returns = session if isinstance(session, str) else session.returns
             if returns is not None:
                 engine.scheduler.pool.sessions.expect(returns, seconds)
 

@@ -136,7 +136,7 @@ def finished(room: Room, prompt: list[int], seconds: float | None) -> Return:
     """Read a prompt whose session then waits."""
     room.finish(prompt)
     returns = room.pool.sessions.ask(packed([*prompt, 20]), "")
-    returns.asked()
+    returns.note_end()
     room.pool.sessions.expect(returns, seconds)
     return returns
 

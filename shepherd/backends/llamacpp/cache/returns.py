@@ -36,7 +36,7 @@ class Return(Struct, eq=False):
     asking: int = 0
     tokens: "array[int]" = packed(())
 
-    def asked(self) -> None:
+    def note_end(self) -> None:
         """Note the end of a request; before anything else is known, a person reads its answer."""
         self.asking -= 1
         self.since, self.seconds = time(), None

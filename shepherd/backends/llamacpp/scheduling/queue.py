@@ -133,7 +133,7 @@ class JobQueue:
         job.phase = Phase.DONE
         self._full_until = 0.0  # its sequence can be swapped out now
         if job.returns is not None:
-            job.returns.asked()
+            job.returns.note_end()
         if job in self.active:
             self.active.remove(job)
         elif job in self._waiting:
