@@ -154,7 +154,7 @@ def model_sizes(header: gguf.GgufHeader, settings: LlamaCppSection) -> ModelSize
         experts=tuple(experts),
         expert_tensor=expert_tensor,
         head=key,
-        group=most_heads // max(1, *heads),
+        group=most_heads // max((1, *heads)),
     )
 
 
