@@ -3,12 +3,14 @@
 import asyncio
 import gc
 from collections.abc import Iterator
+from itertools import product
 
 import httpx
 import pytest
 
 from shepherd.backends.llamacpp import LlamaCppBackend
 from tests.backends.llamacpp.support import PUP, settings
+from tests.examples import some
 from tests.integration.wires import WIRES, Asked, Json, Wire
 from tests.patience import PATIENCE
 from tests.server.harness import RunningServer
@@ -55,9 +57,11 @@ def own_garbage() -> set[str]:
     return {name for name in names if name.startswith(("shepherd.", "llama_cpp."))}
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
+@pytest.mark.parametrize(
+    ("wire", "kind", "stream"),
+    some([*product(WIRES, KINDS, (False, True))], "cycles", 16),
+    ids=lambda value: getattr(value, "name", str(value)),
+)
 @pytest.mark.usefixtures("kept_garbage")
 def test_a_request_leaves_no_cycle(
     http: httpx.Client, wire: Wire, kind: str, *, stream: bool

@@ -4,6 +4,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -134,11 +135,15 @@ def test_an_answer_that_nobody_reads_is_given_up() -> None:
         assert is_healthy(server)
 
 
-def test_connections_are_limited_and_idle_ones_make_room() -> None:
+@pytest.mark.parametrize("at_once", [False, True])
+def test_connections_are_limited_and_idle_ones_make_room(*, at_once: bool) -> None:
     settings = ServerSettings(port=0, max_connections=5)
     with RunningServer(HeldBackend(hold_prefill=True), settings) as server, ExitStack() as stack:
         idle = [stack.enter_context(server.connect()) for _ in range(5)]
         server.until(lambda: server.connections == 5)
+        if at_once:  # the server sees the new ones together
+            pool = stack.enter_context(ThreadPoolExecutor(1))
+            pool.submit(server.do, _sleep())
         for _ in range(5):
             stack.enter_context(server.connect_and_post({"messages": HI}))
         for sock in idle:
@@ -147,6 +152,10 @@ def test_connections_are_limited_and_idle_ones_make_room() -> None:
         refused = server.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert refused.startswith(b"HTTP/1.1 503 ") or refused == b""
         server.do(_let_go(server.backend))
+
+
+async def _sleep() -> None:
+    time.sleep(0.2)  # noqa: ASYNC251 - nothing else may happen
 
 
 async def _let_go(backend: HeldBackend) -> None:

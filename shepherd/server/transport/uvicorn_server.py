@@ -205,6 +205,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._write_timer: asyncio.TimerHandle | None = None
         self._in_head = False  # between the first byte of a request and its last header
         self.opened_at = 0.0  # the loop's time
+        self._counts = False  # in the number of connections
         self._unused_bytes = 0
         """The bytes since the last end of a head, of a message, or of a part of a body in use."""
 
@@ -218,18 +219,25 @@ class TimedProtocol(HttpToolsProtocol):
         """Begin to wait for a head; if there are too many connections, an idle one is closed."""
         super().connection_made(transport)
         self._metrics.connections += 1
+        self._counts = True
         self.opened_at = self.loop.time()
         self._start_clock()
-        if 0 < self._settings.max_connections < len(self.connections):  # 0: without a limit
+        if 0 < self._settings.max_connections < self._metrics.connections:  # 0: without a limit
             others = (c for c in self.connections if isinstance(c, TimedProtocol) and c is not self)
             idle = (other for other in others if other.is_idle)
             oldest = min(idle, key=lambda other: other.opened_at, default=None)
             if oldest is not None:  # without one, requests on this connection are refused
+                oldest.leave()  # its end is noted later than requests of other new ones
                 oldest.transport.abort()
+
+    def leave(self) -> None:
+        """Count as a connection no more."""
+        self._metrics.connections -= self._counts
+        self._counts = False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timers."""
-        self._metrics.connections -= 1
+        self.leave()
         self._stop_clock()
         self.resume_writing()  # the timer of an answer that nobody reads
         super().connection_lost(exc)

@@ -82,7 +82,7 @@ def test_an_odd_template_is_not_rendered_here(source: str) -> None:
         compile_template(source)
 
 
-@pytest.mark.parametrize("source", some(ODD[:-1], "processes", 3))
+@pytest.mark.parametrize("source", some(ODD[:-1], "render", 3))
 def test_an_odd_template_ends_in_its_process(source: str) -> None:
     process = RenderProcess(source)
     with pytest.raises((ExhaustedError, RenderError)):

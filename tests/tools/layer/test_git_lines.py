@@ -118,7 +118,7 @@ LINES = (
 )
 
 
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", some(LINES, "plain", 8))
 async def test_a_line_does_what_it_does_without_a_layer(
     shop: Open, tmp_path: Path, line: str
 ) -> None:
