@@ -22,7 +22,7 @@ CLIENTS := $(HOME)/.cache/shepherd-clients
 HEAVY := $(addprefix tests/,backends/llamacpp backends/tensorrt bench cli cli_repl e2e faults \
 	integration plugins server training upstreams)
 
-.PHONY: help chat serve test quick search soak test-long test-clients test-ray check lint types imports format docs docs-check bench bench-agency bench-engine bench-backends bench-sandbox bench-server bench-gpu bench-real lock clean
+.PHONY: help chat serve test quick search soak test-long test-clients conformance test-ray check lint types imports format docs docs-check bench bench-agency bench-engine bench-backends bench-sandbox bench-server bench-gpu bench-real lock clean
 
 help:       ## list the tasks
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -59,6 +59,9 @@ test-clients: .venv-dev   ## install the clients of docs/clients.md, then run th
 	@npm install --silent --prefix $(CLIENTS) @openai/codex @anthropic-ai/claude-code \
 		@google/gemini-cli opencode-ai @mariozechner/pi-coding-agent @qwen-code/qwen-code
 	@PATH=$(CLIENTS)/node_modules/.bin:$$PATH $(BIN)/pytest tests/clients
+
+conformance: .venv-dev   ## let judges of others try every protocol, and write docs/conformance.md (JUDGES names some)
+	@$(BIN)/python -m scripts.conformance $(JUDGES)
 
 test-ray: .venv-dev  ## install Ray Serve, then run the tests of `shepherd deploy ray` (10 minutes, 4 GiB)
 	@uv=$$(command -v uv || echo $(BIN)/uv); $$uv pip install -q --python $(BIN)/python -r pyproject.toml --extra ray

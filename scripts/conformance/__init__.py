@@ -1,0 +1,1 @@
+"""What judges that others wrote say of Shepherd: `make conformance` writes docs/conformance.md."""

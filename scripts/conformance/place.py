@@ -1,0 +1,72 @@
+"""Where judges live: their own environments, clones and packages, outside of Shepherd's."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.peers import SHEPHERD, served
+from scripts.conformance.verdict import Skipped
+
+CACHE = Path.home() / ".cache" / "shepherd-conformance"
+
+
+def python(name: str, *packages: str) -> Path:
+    """The interpreter of an environment of its own with these packages, made on the first call."""
+    folder = CACHE / f"python-{name}"
+    interpreter = folder / "bin" / "python"
+    stamp = folder / "packages"
+    if not stamp.exists() or stamp.read_text("utf-8").split() != list(packages):
+        uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
+        _installed([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder)])
+        _installed([uv, "pip", "install", "--quiet", "--python", str(interpreter), *packages])
+        stamp.write_text(" ".join(packages), "utf-8")
+    return interpreter
+
+
+def node(name: str, *packages: str) -> Path:
+    """A folder whose `node_modules` has these packages of npm, made on the first call."""
+    if not shutil.which("npm"):
+        raise Skipped("it needs Node.js, and npm is not installed")
+    folder = CACHE / f"node-{name}"
+    stamp = folder / "packages"
+    if not stamp.exists() or stamp.read_text("utf-8").split() != list(packages):
+        _installed(["npm", "install", "--silent", "--prefix", str(folder), *packages])
+        stamp.write_text(" ".join(packages), "utf-8")
+    return folder
+
+
+def repository(name: str) -> Path:
+    """A clone of a repository of GitHub, named `owner/name`, made on the first call."""
+    folder = CACHE / name.replace("/", "+")
+    if not folder.exists():
+        address = f"https://github.com/{name}"
+        _installed(["git", "clone", "--quiet", "--depth", "1", address, str(folder)])
+    return folder
+
+
+def commit(folder: Path) -> str:
+    """The commit of a clone, and its day."""
+    command = ["git", "log", "-1", "--format=%h of %cs"]
+    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def _installed(command: Sequence[str]) -> None:
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        last = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
+        raise Skipped(f"`{' '.join(command[:3])}` failed, so it can't be had here ({last})")
+
+
+@contextmanager
+def shepherd_server(work: Path, *options: str, env: Mapping[str, str] = {}) -> Generator[str]:
+    """`shepherd --server` with the built-in model and an empty home; yields its base URL."""
+    home = work / "home"
+    home.mkdir(parents=True, exist_ok=True)
+    command = [SHEPHERD, "--server", "--port", "0", "--model", "pup", *options]
+    with served(command, {"PATH": os.environ["PATH"], "HOME": str(home), **env}) as url:
+        yield url
