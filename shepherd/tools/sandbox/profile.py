@@ -18,8 +18,7 @@ _SHARE = 0.75  # the maximum share of the machine's memory
 class Limits(Struct, frozen=True):
     """Upper bounds on the resources of a command; None means no bound.
 
-    `memory` and `file_size` are in bytes, and apply to each process and file. If a control group
-    can be created, `processes` and `memory` apply to the command as a whole.
+    `memory` and `file_size` are in bytes, and apply to each process and file.
     """
 
     processes: int | None = 1024
@@ -77,20 +76,16 @@ def resource_limits(limits: Limits) -> dict[str, int]:
     """The names of RLIMIT_ that are bounded, with their numbers.
 
     Memory is counted as DATA: the memory that a process can write to. Address space (AS) also
-    counts reserved memory, which is far more than runtimes use.
+    counts reserved memory, which is far more than runtimes use. It is bounded by a share of the
+    machine's, too.
     """
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     bounds = {
         "NPROC": limits.processes,
-        "DATA": None if limits.memory is None else memory_bound(limits.memory),
+        "DATA": None if limits.memory is None else min(limits.memory, int(machine * _SHARE)),
         "FSIZE": limits.file_size,
         "NOFILE": limits.open_files,
         "CPU": limits.cpu_seconds,
         "CORE": 0,  # a dump of a command's memory may hold secrets
     }
     return {name: bound for name, bound in bounds.items() if bound is not None}
-
-
-def memory_bound(memory: int) -> int:
-    """`memory`, limited to a share of the machine's memory."""
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(memory, int(machine * _SHARE))

@@ -15,7 +15,6 @@ from shepherd.tools.program import Program
 from shepherd.tools.sandbox.boxes.box import Attempt, Box
 from shepherd.tools.sandbox.boxes.macos import SandboxExec
 from shepherd.tools.sandbox.boxes.probe import probe
-from shepherd.tools.sandbox.helpers import remove_stale_groups
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.refusal import Refusal, Refused, read_refusal
 from shepherd.tools.sandbox.view.private import remove_stale
@@ -34,7 +33,6 @@ def find_box() -> Finding:
     Removes what sessions left behind that were killed.
     """
     remove_stale()
-    remove_stale_groups()
     tried: list[Attempt] = []
     for box in candidates():
         attempt = probe(box)

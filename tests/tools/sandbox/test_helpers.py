@@ -1,12 +1,10 @@
 """A command in a box is started by a small program, of which nothing stays behind."""
 
-import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -14,10 +12,9 @@ from msgspec.structs import replace
 
 from shepherd.errors import ToolError
 from shepherd.tools.program import Program
-from shepherd.tools.sandbox.boxes import box as box_module
 from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.boxes.probe import Captured, capture
-from shepherd.tools.sandbox.profile import Limits, Profile
+from shepherd.tools.sandbox.profile import Profile
 from tests.patience import PATIENCE
 from tests.tools.sandbox.boxes import BOXES, make_profile, need
 
@@ -91,22 +88,6 @@ def test_a_command_that_is_refused_late_leaves_nothing(box: Box, tmp_path: Path)
         _run(box, replace(profile, cwd=Path("/")), Program(["true"], Path("/")))
     assert len(set(Path("/proc/self/fd").iterdir())) == len(before)
     assert _run(box, profile, Program(["echo", "ran"], profile.cwd)).out == "ran\n"
-
-
-def test_nothing_runs_without_its_control_groups(
-    box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    @contextlib.contextmanager
-    def broken_groups(_limits: Limits) -> Generator[list[str]]:
-        yield [str(tmp_path / "it's missing" / "cgroup.procs")]
-
-    monkeypatch.setattr(box_module, "control_groups", broken_groups)
-    profile = make_profile(tmp_path)
-    ended = _run(box, profile, Program(["touch", "src/made"], profile.cwd))
-
-    assert ended.code == 125
-    assert "can't limit the command" in ended.err
-    assert not (profile.root / "src" / "made").exists()
 
 
 def test_a_command_ends_with_a_reaper_that_was_killed_at_once() -> None:

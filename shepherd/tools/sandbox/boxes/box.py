@@ -15,11 +15,9 @@ from msgspec.structs import replace
 from shepherd.tools.files.opening import closing_descriptor, open_parent
 from shepherd.tools.program import Program
 from shepherd.tools.sandbox.helpers import (
-    control_groups,
     first_process,
     helper_argv,
     helper_environment,
-    joined,
     memory_file,
     payload,
 )
@@ -181,6 +179,12 @@ def _size(entry: os.DirEntry[str]) -> int:
         return 0
 
 
+_PATIENT = """trap '' INT TERM
+exec "$0" "$@"
+"""
+"""Of what surrounds the command, nothing ends by a signal before the command does."""
+
+
 class HelperBox(ABC):
     """A box whose helper encloses itself and becomes the command."""
 
@@ -200,7 +204,6 @@ class HelperBox(ABC):
             private = resources.enter_context(private_files())
             resources.callback(report_leftovers, private, real(profile.home), report)
             resources.callback(Watch(profile).undo, report)
-            groups = resources.enter_context(control_groups(profile.limits))
             info = resources.enter_context(first_process())
             main, orders = self._orders(program, profile, private)
             content = payload({**orders, "info": info})
@@ -208,7 +211,7 @@ class HelperBox(ABC):
             argv = self._argv(helper_argv(main, code), profile, info)
             yield replace(
                 program,
-                argv=joined(groups, argv),
+                argv=["/bin/sh", "-c", _PATIENT, *argv],
                 cwd=Path("/"),
                 environment=helper_environment(),
                 pass_fds=(*program.pass_fds, code, info),
