@@ -50,7 +50,7 @@ def _lines(kind: str, name: str, outcome: Outcome | None, former: str) -> list[s
         if kind == "failures":
             return [f"- `{name}`, {v.judge}: {_plain(t)}" for v in outcome for t in v.failures]
         return []
-    matches = ((line, _LINE.match(line)) for line in former.splitlines())
+    matches = ((line, _LINE.match(line)) for line in former.split("\n"))
     return [
         line for line, match in matches if match and match[2] == name and _KINDS[match[3]] == kind
     ]
