@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -63,10 +63,10 @@ def _installed(command: Sequence[str]) -> None:
 
 
 @contextmanager
-def shepherd_server(work: Path, *options: str, env: Mapping[str, str] = {}) -> Generator[str]:
-    """`shepherd --server` with the built-in model and an empty home; yields its base URL."""
+def shepherd_server(work: Path, *options: str, model: str = "pup") -> Generator[str]:
+    """`shepherd --server` with an empty home; yields its base URL."""
     home = work / "home"
     home.mkdir(parents=True, exist_ok=True)
-    command = [SHEPHERD, "--server", "--port", "0", "--model", "pup", *options]
-    with served(command, {"PATH": os.environ["PATH"], "HOME": str(home), **env}) as url:
+    command = [SHEPHERD, "--server", "--port", "0", "--model", model, *options]
+    with served(command, {"PATH": os.environ["PATH"], "HOME": str(home)}) as url:
         yield url

@@ -167,6 +167,8 @@ def create_router(responses: Responses) -> APIRouter:
 
         The summary is signed, and goes into `input` in place of what it is about.
         """
+        if body.model is None:
+            raise invalid("model", "a compaction names its model, as OpenAI's API asks")
         creation = await responses.read(request, body.model_copy(update={"tool_choice": "none"}))
         return JsonResponse(await creation.compacted(serving, await serving.lease(body.model)))
 

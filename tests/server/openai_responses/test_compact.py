@@ -1,5 +1,8 @@
 """`/v1/responses/compact`: a conversation becomes one signed item."""
 
+from typing import Any
+
+import httpx
 from msgspec.structs import replace
 
 from shepherd.backends.base import ModelInfo
@@ -23,6 +26,17 @@ class Trained(ScriptedBackend):
         return replace(super().info, trained_tools=frozenset({"read_file"}))
 
 
+def compact(server: RunningServer[Any], **body: Any) -> httpx.Response:
+    return post(server, {"model": "default"} | body, "/compact")
+
+
+def test_a_compaction_names_its_model() -> None:
+    with scripted("error: not asked") as server:
+        answer = compact(server, model=None)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == "model"
+
+
 def test_a_summary_takes_the_place_of_the_conversation() -> None:
     with scripted("text: The user is Alice.\n---\ntext: You are Alice.") as server:
         with server.client() as client:
@@ -40,14 +54,14 @@ def test_a_summary_takes_the_place_of_the_conversation() -> None:
 def test_a_stored_conversation_is_shortened() -> None:
     with scripted("text: Hello Alice!\n---\ntext: Alice said hello.") as server:
         first = created(server, input=HISTORY[1]["content"])
-        answer = post(server, {"input": None, "previous_response_id": first["id"]}, "/compact")
+        answer = compact(server, input=None, previous_response_id=first["id"])
         assert answer.status_code == 200, answer.text
         assert [item["type"] for item in answer.json()["output"]] == ["compaction"]
 
 
 def test_a_changed_summary_is_refused() -> None:
     with scripted("text: S") as server:
-        output = post(server, {"input": HISTORY}, "/compact").json()["output"]
+        output = compact(server, input=HISTORY).json()["output"]
         word = output[1]["encrypted_content"]
         output[1]["encrypted_content"] = word[:-4] + ("AAAA" if word[-4:] != "AAAA" else "BBBB")
         answer = post(server, {"input": output})
@@ -56,11 +70,11 @@ def test_a_changed_summary_is_refused() -> None:
 
 def test_a_model_that_cannot_summarise_gives_a_digest() -> None:
     with RunningServer(Trained(parse_script("error: not asked"))) as server:
-        answer = post(server, {"input": HISTORY}, "/compact").json()
+        answer = compact(server, input=HISTORY).json()
         assert answer["usage"]["total_tokens"] == 0
         assert not server.backend.requests
 
 
 def test_a_model_that_writes_nothing_is_an_error() -> None:
     with scripted("text:") as server:
-        assert post(server, {"input": HISTORY}, "/compact").status_code == 502
+        assert compact(server, input=HISTORY).status_code == 502
