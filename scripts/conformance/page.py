@@ -23,10 +23,11 @@ repository is cloned there from GitHub, unless the folder exists. Nothing of it 
 _PARTS = {
     "rows": "",
     "failures": "\n## What fails\n\n",
+    "details": "\n## Part by part\n\n",
     "skips": "\n## What was not run the last time\n\n",
 }
-_KINDS = {" |": "rows", ",": "failures", ":": "skips"}
-_LINE = re.compile(r"(\||-) `([\w-]+)`(,|:| \|)")
+_KINDS = {" |": "rows", ",": "failures", ".": "details", ":": "skips"}
+_LINE = re.compile(r"(\||-) `([\w-]+)`(,|:| \||\.)")
 
 
 def render(outcomes: Mapping[str, Outcome], names: Sequence[str], former: str) -> str:
@@ -49,6 +50,8 @@ def _lines(kind: str, name: str, outcome: Outcome | None, former: str) -> list[s
             return [_row(name, verdict) for verdict in outcome]
         if kind == "failures":
             return [f"- `{name}`, {v.judge}: {_plain(t)}" for v in outcome for t in v.failures]
+        if kind == "details":
+            return [f"- `{name}`. {_plain(text)}" for v in outcome for text in v.details]
         return []
     matches = ((line, _LINE.match(line)) for line in former.split("\n"))
     return [

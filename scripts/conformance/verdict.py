@@ -9,6 +9,7 @@ class Verdict:
 
     `applicable` are its tests of what Shepherd serves; `left_out` says of the others what they need
     and why they do not apply. `failures` names each test that failed, with what was wrong.
+    `details` are lines about parts of the judge.
     """
 
     judge: str
@@ -17,6 +18,7 @@ class Verdict:
     applicable: int
     left_out: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
 
 
 class Skipped(Exception):  # noqa: N818 - nothing went wrong

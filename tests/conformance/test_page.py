@@ -21,6 +21,7 @@ VERDICTS = st.builds(
     st.integers(0, 5000),
     st.tuples(TEXTS),
     st.lists(TEXTS, max_size=3).map(tuple),
+    st.lists(TEXTS, max_size=3).map(tuple),
 )
 OUTCOMES = st.dictionaries(
     st.sampled_from(NAMES), st.lists(VERDICTS, max_size=3) | st.builds(Skipped, TEXTS)

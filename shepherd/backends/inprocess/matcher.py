@@ -140,6 +140,8 @@ def ignored_keywords(matcher: "LLMatcher") -> list[str]:
             keywords.append("format")
         elif warning.startswith("min/maxProperties"):
             keywords.append("minProperties or maxProperties")
+        elif warning.startswith("oneOf"):  # more than one of its choices may fit
+            keywords.append("oneOf")
     return keywords
 
 

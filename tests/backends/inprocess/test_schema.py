@@ -182,6 +182,7 @@ def test_what_cannot_be_enforced_is_refused_by_name(schema: Any, word: str) -> N
         ({"type": "integer", "not": {"const": 3}}, "3", {"not"}),
         ({"type": "string", "format": "phone"}, '"x"', {"format"}),
         ({"type": "string", "pattern": "^(?!a)b"}, '"x"', {"pattern"}),
+        ({"oneOf": [{"type": "integer"}, {"type": "number", "minimum": 3}]}, "3", {"oneOf"}),
         ({"type": "object", "additionalProperties": {"type": "null"}}, '{"a": null}', set[str]()),
     ],
 )
