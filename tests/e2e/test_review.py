@@ -50,6 +50,7 @@ def test_some_hunks_and_files_are_kept(start: Start, files: Path) -> None:
     terminal = start(SCRIPT, "--approve", "review", columns=90, rows=40)
     terminal.wait_for("approve: review")
     terminal.say("go")
+    terminal.wait_for(r"done\.\n\s*\nKeep these changes")
     open_parts(terminal)
     press(terminal, "a", r"\(0 of 4 parts\)")
     press(terminal, ENTER, "Nothing is chosen")  # and nothing happens

@@ -17,6 +17,7 @@ from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.tools import deferred, plan
+from shepherd.tools.review import ReviewChanges
 from shepherd.tools.text import pluralize
 from shepherd.tools.tool import ToolResult
 
@@ -255,7 +256,9 @@ class Renderer:
             state.has_line, state.is_begun_task = True, False
             self._last_line_of = call.id
             self.settle()
-            self._surface.show(BLANK_LINE, tool_view.call_line(call, self._glyphs))
+            self._surface.show(BLANK_LINE)
+            if call.name != ReviewChanges.name:  # which stands for the whole turn
+                self._surface.show(tool_view.call_line(call, self._glyphs))
 
     def _on_notice(self, notice: events.Notice) -> None:
         """Show a notice by its topic: in the live area, as a message of the user, or as a line."""

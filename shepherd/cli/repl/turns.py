@@ -18,7 +18,6 @@ from shepherd.config.section import ApproveMode
 from shepherd.conversation.own_commands import ALONE, SIGN, OwnCommand, OwnCommands
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
 from shepherd.tools.permissions.policy import PermissionPolicy
-from shepherd.tools.review import ReviewChanges
 from shepherd.tools.text import reveal
 from shepherd.tools.tool import ToolResult
 from shepherd.turn import ToolExecutor
@@ -110,8 +109,7 @@ class TerminalApprover:
     async def ask(self, request: ApprovalRequest) -> Approval:
         """Show the call and the question; returns the answer, and what the user typed for it."""
         async with self._one_at_a_time:
-            if request.call.name != ReviewChanges.name:  # which stands for the whole turn
-                self._renderer.show_call(request.call)
+            self._renderer.show_call(request.call)
             was_active = bool(self._renderer.activity.label)  # not at the end of a job
             self._renderer.activity.stop()
             try:
