@@ -31,6 +31,7 @@ class Group(StrEnum):
     COMMANDS = "shepherd.commands"
     ROUTES = "shepherd.routes"
     FORMATS = "shepherd.formats"
+    MCP = "shepherd.mcp"
 
 
 class PluginError(ShepherdError):

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import AsyncGenerator
@@ -13,6 +14,7 @@ from types import SimpleNamespace
 from typing import IO, Any
 
 import anyio
+import httpx
 import pytest
 from mcp import Client, MCPError, types
 from mcp.server.stdio import stdio_server
@@ -244,10 +246,61 @@ def test_requests_before_the_end_of_stdin_are_answered(program: Program) -> None
     assert "error" in answers[3]
 
 
+@pytest.mark.parametrize("meta", [{}, {types.CLIENT_CAPABILITIES_META_KEY: {}}])
+def test_discovery_needs_a_version(program: Program, meta: dict[str, Any]) -> None:
+    request = {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": meta}}
+    ended = program.run("mcp", "serve", stdin=json.dumps(request) + "\n")
+    assert json.loads(ended.stdout)["error"]["code"] == types.INVALID_PARAMS
+
+
 def test_an_empty_stdin_ends_the_server(program: Program) -> None:
     with open(os.devnull) as nothing:  # noqa: PTH123 - a device
         process = start_forked([SHEPHERD, "mcp", "serve"], program.env, stdin=nothing)
         assert process.wait(PATIENCE) == 0
+
+
+@asynccontextmanager
+async def over_http(program: Program, *options: str) -> AsyncGenerator[str]:
+    """The address of a server, which a signal ends."""
+    with program.start_scripted(SCRIPT, "mcp", "serve", "--http", "0", *options) as process:
+        assert process.stderr
+        lines: list[str] = []
+        while not (match := re.search(r"http://127\.0\.0\.1:\d+/mcp", "".join(lines[-1:]))):
+            lines.append(await asyncio.to_thread(process.stderr.readline))
+            assert lines[-1], lines
+        try:
+            yield match.group()
+        finally:
+            process.send_signal(signal.SIGTERM)
+            code = await asyncio.to_thread(process.wait, PATIENCE)
+            assert (code, process.stderr.read()) == (128 + signal.SIGTERM, "")
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_clients_over_http(program: Program, mode: str) -> None:
+    user = User()
+    async with over_http(program) as url:
+        options: Any = {"elicitation_callback": user.elicit, "read_timeout_seconds": PATIENCE}
+        async with Client(url, mode=mode, **options) as client, Client(url, mode=mode) as other:
+            assert await text(client, "read_file", path="todo.txt") == "buy milk"
+            assert "can't ask its user" in await text(other, "write_file", path="a", content="x")
+            assert await text(client, "ask", prompt="Go on.") == "Written."
+    assert len(user.forms) == 1
+    assert (program.work / "asked.txt").read_text() == "x"
+
+
+async def test_what_else_comes_over_http_is_refused(program: Program) -> None:
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    accept = {"Accept": "application/json, text/event-stream"}
+    refusals = {
+        403: {"Origin": "http://evil.example"},
+        421: {"Host": "evil.example"},
+        404: {"Mcp-Session-Id": "0" * 32},
+        400: {"MCP-Protocol-Version": "1999-01-01"},
+    }
+    async with over_http(program) as url, httpx.AsyncClient(headers=accept) as http:
+        for status, headers in refusals.items():
+            assert (await http.post(url, json=call, headers=headers)).status_code == status
 
 
 @pytest.mark.parametrize(
@@ -305,7 +358,7 @@ async def test_a_call_whose_question_nobody_answers_ends_after_its_time() -> Non
 
     forms = types.ClientCapabilities(elicitation=types.ElicitationCapability())
     session = SimpleNamespace(client_capabilities=forms, can_send_request=False)
-    context: Any = SimpleNamespace(session=session)
+    context: Any = SimpleNamespace(session=session, request=None)
     calls = Calls(answer_seconds=0.01)
     asked = await calls.run(context, types.CallToolRequestParams(name="ask"), ask)
     assert isinstance(asked, types.InputRequiredResult)

@@ -224,6 +224,7 @@ def test_doctor_lists_them(run: Run) -> None:
         "commands shout",
         "routes version",
         "formats angles",
+        "mcp notes",
     ):
         assert name in check["text"]
 

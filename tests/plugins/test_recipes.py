@@ -23,6 +23,7 @@ PLUGINS = {
     "slash command": "shout",
     "endpoint": "version",
     "format": "angles",
+    "prompt or a resource": "notes",
 }
 LOAD = """
 from shepherd.plugins import PluginError, installed_plugins

@@ -210,13 +210,22 @@ def serve(
             help="Only these tools, with commas between them; `ask` is the model.",
         ),
     ] = None,
+    http: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Serve over HTTP on this port of 127.0.0.1; 0 takes a free one.",
+        ),
+    ] = None,
 ) -> None:
     """Serve Shepherd's tools, and `ask` for its model, to another agent on stdin and stdout.
 
     Rules, sandbox and settings are those of the directory. Calls that need approval are shown to
     the other agent's user, or denied if it can't show them.
     """
-    from shepherd.cli.mcpserver.server import McpService, serve_stdio  # imports the SDK
+    from shepherd.cli.mcpserver import server  # imports the SDK
 
     def read(directory: Path) -> Config:
         return model_of_flags(load_settings(directory, os.environ, overrides_of(context)))
@@ -224,8 +233,10 @@ def serve(
     names = [name.strip() for name in (tools or "").split(",") if name.strip()]
     if tools is not None and not names:
         raise UsageError("--tools is empty; write names with commas between them.")
-    service = McpService(read, Path.cwd().resolve(), [*dict.fromkeys(names)])
-    raise typer.Exit(asyncio.run(ended_by_signals(serve_stdio(service))))
+    cwd, has_roots = Path.cwd().resolve(), http is None
+    service = server.McpService(read, cwd, [*dict.fromkeys(names)], at_roots=not has_roots)
+    serving = server.serve_stdio(service) if http is None else server.serve_http(service, http)
+    raise typer.Exit(asyncio.run(ended_by_signals(serving)))
 
 
 def summaries(paths: Paths, cwd: Path, warn: Callable[[str], None]) -> list[str]:

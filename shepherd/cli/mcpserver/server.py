@@ -1,4 +1,8 @@
-"""The MCP server: lists tools and runs calls, over stdin and stdout, which nothing else reaches."""
+"""The MCP server: Shepherd's tools and what plugins add, over stdin and stdout or over HTTP.
+
+The SDK serves the prompts, the resources and the completion of plugins. Its handlers of tools are
+replaced, because each call of a tool goes through the rules of the conversation.
+"""
 
 import asyncio
 import json
@@ -10,19 +14,25 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 import anyio
-from mcp import types
+from mcp import MCPError, types
 from mcp.server import Server
+from mcp.server.context import CallNext, HandlerResult
+from mcp.server.mcpserver import MCPServer
 from mcp.server.stdio import stdio_server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated, ServerEvent
 from msgspec import Struct, field
 
 from shepherd import errors, messages
 from shepherd.cli.commands.output import warn
 from shepherd.cli.mcpserver.agent import ASK, ServedAgent, default_names, root_of
-from shepherd.cli.mcpserver.work import Calls, Context
+from shepherd.cli.mcpserver.work import Calls, Context, session_id
 from shepherd.cli.terminal.lines import read_lines, take_streams
 from shepherd.config import provider_book, settings
 from shepherd.conversation.build import backend_opener, build_conversation, unsaved
 from shepherd.conversation.session_start import SessionStart
+from shepherd.plugins import Group, Plugins
+from shepherd.tools.access import Access, AccessKind
+from shepherd.tools.permissions.rules import Decision
 from shepherd.tools.registry import traits_of
 from shepherd.tools.tool import ToolResult
 from shepherd.version import __version__
@@ -34,29 +44,68 @@ INSTRUCTIONS = (
 
 
 class McpService(Struct, eq=False):
-    """One connection to a client.
+    """One connection to a client, or all those over HTTP, which share a conversation.
 
     `read` returns the settings for a directory. `names` are the chosen tools, none for the default.
-    `_at_roots` tells whether the client was asked for its directory.
+    `at_roots` tells whether the client was asked for its directory, or never is.
     """
 
     read: Callable[[Path], settings.Config]
     cwd: Path
     names: Sequence[str] = ()
+    at_roots: bool = False
     _calls: Calls = field(default_factory=Calls)
     _agent: ServedAgent | None = None
-    _at_roots: bool = False
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def server(self) -> Server[dict[str, Any]]:
-        """The server with its handlers."""
-        return Server(
+    def server(self) -> MCPServer[Any]:
+        """The server with what plugins add to it, after `open`."""
+        bus = InMemorySubscriptionBus()
+        served = MCPServer[Any](
             "shepherd",
             version=__version__,
             instructions=INSTRUCTIONS,
-            on_list_tools=self._list,
-            on_call_tool=self._call,
+            log_level="ERROR",
+            subscriptions=bus,
+            middleware=[_check_discover],
         )
+        config = self.read(self.cwd)
+        plugins = Plugins(config.plugins.disabled, config.plugins.settings)
+        plugins.use(Group.MCP, lambda add: add(served), warn)
+        handlers = handlers_of(served)
+        added_call = handlers.get_request_handler("tools/call")
+        assert added_call is not None
+
+        async def added() -> list[types.Tool]:
+            """The tools of plugins that are offered."""
+            tools = await served.list_tools()
+            return [tool for tool in tools if not self.names or tool.name in self.names]
+
+        async def list_tools(
+            context: Context, _params: types.PaginatedRequestParams
+        ) -> types.ListToolsResult:
+            agent = await self._agent_of(context)
+            return types.ListToolsResult(tools=[*map(_tool, agent.tools()), *await added()])
+
+        async def call(context: Context, params: types.CallToolRequestParams) -> HandlerResult:
+            agent, name = await self._agent_of(context), params.name
+            is_own = name in [tool.name for tool in agent.tools()]
+            if is_own or name not in [tool.name for tool in await added()]:
+                result = await self._calls.run(context, params, agent.call)
+                return _result(result) if isinstance(result, ToolResult) else result
+            access = Access(AccessKind.TOOL, name)
+            if agent.conversation.policy.decide(name, [access]).decision is Decision.ALLOW:
+                return await added_call.handler(context, params)
+            reason = f"Error: denied: no rule allows it, such as `allow tool {name}`"
+            return _result(ToolResult(reason, ok=False))
+
+        handlers.add_request_handler("tools/list", types.PaginatedRequestParams, list_tools)
+        handlers.add_request_handler("tools/call", types.CallToolRequestParams, call)
+        handlers.add_request_handler(
+            "logging/setLevel", types.SetLevelRequestParams, self._calls.set_level
+        )
+        Subscribers(bus).serve(handlers)
+        return served
 
     def open(self) -> None:
         """Open the conversation in the working directory; raises ShepherdError."""
@@ -67,29 +116,14 @@ class McpService(Struct, eq=False):
         await self._calls.aclose()
         await self._close()
 
-    async def _list(
-        self, context: Context, _params: types.PaginatedRequestParams | None
-    ) -> types.ListToolsResult:
-        """Answer `tools/list`."""
-        agent = await self._agent_of(context)
-        return types.ListToolsResult(tools=[_tool(spec) for spec in agent.tools()])
-
-    async def _call(
-        self, context: Context, params: types.CallToolRequestParams
-    ) -> types.CallToolResult | types.InputRequiredResult:
-        """Answer `tools/call`, with a question if the user must decide first."""
-        agent = await self._agent_of(context)
-        result = await self._calls.run(context, params, agent.call)
-        return result if isinstance(result, types.InputRequiredResult) else _result(result)
-
     async def _agent_of(self, context: Context) -> ServedAgent:
         """The agent in the client's directory; the first request asks the client for that."""
         async with self._opening:  # of two first requests, one opens it
-            root = self.cwd if self._at_roots else await root_of(context, self.cwd)
+            root = self.cwd if self.at_roots else await root_of(context, self.cwd)
             if self._agent is None or root != self.cwd:
                 await self._close()
                 self._agent, self.cwd = self._opened(root), root
-            self._at_roots = True
+            self.at_roots = True
             return self._agent
 
     async def _close(self) -> None:
@@ -114,13 +148,96 @@ class McpService(Struct, eq=False):
         return ServedAgent(conversation, tuple(self.names) or default_names(registry))
 
 
+async def _check_discover(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Refuse `server/discover` without a version; the SDK takes it for the older protocol's."""
+    has_version = types.PROTOCOL_VERSION_META_KEY in (ctx.meta or {})
+    if ctx.method == "server/discover" and not has_version:
+        text = f"server/discover needs {types.PROTOCOL_VERSION_META_KEY} in _meta"
+        raise MCPError(types.INVALID_PARAMS, text)
+    return await call_next(ctx)
+
+
+def handlers_of(served: MCPServer[Any]) -> Server[Any]:
+    """The SDK's table of handlers, which has no public way to it."""
+    return served._lowlevel_server  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - as said
+
+
+class Subscribers(Struct, eq=False):
+    """Clients of the older protocol that follow resources; the SDK serves those of the newer."""
+
+    bus: InMemorySubscriptionBus
+    _ends: dict[tuple[str, str], Callable[[], None]] = field(
+        default_factory=dict[tuple[str, str], Callable[[], None]]
+    )
+    _sending: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+
+    def serve(self, handlers: Server[Any]) -> None:
+        """Handle the two requests."""
+        handlers.add_request_handler("resources/subscribe", types.SubscribeRequestParams, self._add)
+        handlers.add_request_handler(
+            "resources/unsubscribe", types.UnsubscribeRequestParams, self._remove
+        )
+
+    async def _add(
+        self, context: Context, params: types.SubscribeRequestParams
+    ) -> types.EmptyResult:
+        """Tell the client from now on when the resource changes."""
+        uri, session = str(params.uri), context.session
+
+        def changed(event: ServerEvent) -> None:
+            if isinstance(event, ResourceUpdated) and event.uri == uri:
+                task = asyncio.create_task(session.send_resource_updated(uri))
+                self._sending.add(task)
+                task.add_done_callback(self._sending.discard)
+
+        await self._remove(context, params)
+        self._ends[session_id(context), uri] = self.bus.subscribe(changed)
+        return types.EmptyResult()
+
+    async def _remove(
+        self,
+        context: Context,
+        params: types.SubscribeRequestParams | types.UnsubscribeRequestParams,
+    ) -> types.EmptyResult:
+        """Tell the client no more."""
+        self._ends.pop((session_id(context), str(params.uri)), lambda: None)()
+        return types.EmptyResult()
+
+
 async def serve_stdio(service: McpService) -> int:
     """Serve one client on stdin and stdout until it closes stdin; raises ShepherdError."""
     service.open()
-    server = service.server()
+    server = handlers_of(service.server())
     try:
         async with protocol_streams() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
+    finally:
+        await service.aclose()
+    return 0
+
+
+async def serve_http(service: McpService, port: int) -> int:
+    """Serve clients of this machine over HTTP until a signal; raises ShepherdError.
+
+    The SDK refuses other hosts and origins, unknown sessions and wrong versions.
+    """
+    import uvicorn
+
+    from shepherd.server.listen import bind
+    from shepherd.server.settings import ServerSettings
+
+    service.open()
+    try:
+        with bind(ServerSettings(host="127.0.0.1", port=port)) as listening:
+            served = service.server()
+            app = served.streamable_http_app()
+            # the SDK's tasks end with the block, whatever ends it
+            options: Any = {"lifespan": "off", "ws": "none", "log_config": None}
+            http = uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=2, **options))
+            listening.listen()  # so that a client that reads the next line can connect
+            warn(f"serving MCP at http://127.0.0.1:{listening.getsockname()[1]}/mcp")
+            async with served.session_manager.run():
+                await http.serve([listening])
     finally:
         await service.aclose()
     return 0

