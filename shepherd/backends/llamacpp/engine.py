@@ -14,7 +14,7 @@ from shepherd.backends.base import Concurrency
 from shepherd.backends.llamacpp.cache import disk_cache, sequence
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native import batch, devices, fitting, gguf
-from shepherd.backends.llamacpp.native.context import NativeContext
+from shepherd.backends.llamacpp.native.context import ONE_SEQUENCE, NativeContext
 from shepherd.backends.llamacpp.native.model import NativeAdapters, NativeModel, configured_adapters
 from shepherd.backends.llamacpp.native.params import (
     ROWS,
@@ -77,6 +77,8 @@ class Engine(Struct, eq=False):
         Raises ModelLoadError, or ConfigError for a bad variable.
         """
         header = gguf.check_model_file(path)
+        if header.values.get("general.architecture") in ONE_SEQUENCE:
+            parallel = Concurrency()
         _import_what_answers_need(path)
         choice = choose_projector(path, header, settings)
         workers = open_workers(settings)

@@ -8,7 +8,7 @@ import pytest
 from shepherd.backends.base import Concurrency
 from shepherd.backends.llamacpp import LlamaCppBackend
 from tests.backends.llamacpp.support import PUP, Recorder, ask, conversation, loaded
-from tests.backends.llamacpp.tiny import write_mamba
+from tests.backends.llamacpp.tiny import write_mamba, write_plamo2
 
 
 def sequences(backend: LlamaCppBackend) -> int:
@@ -70,3 +70,18 @@ async def test_memory_with_a_state_per_sequence_does_not_grow(tmp_path: Path) ->
                 await asyncio.wait_for(asyncio.shield(waiting), 0.2)
         async with await asyncio.wait_for(waiting, 60):
             assert sequences(backend) == 1
+
+
+async def test_several_answers_come_one_after_another_where_a_batch_may_have_one(
+    tmp_path: Path,
+) -> None:
+    model = write_plamo2(tmp_path / "plamo2.gguf")
+    session = conversation("Hello")
+    async with loaded(model, parallel=Concurrency(4, maximum=4)) as backend:
+        prompts = await backend.prefill_choices(session, Recorder(), 4)
+        answers = [backend.generate_from_prefilled(p, Recorder(), 8) for p in prompts]
+        generated = await asyncio.wait_for(asyncio.gather(*answers), 60)
+        for prompt in prompts:
+            prompt.release()
+        assert [answer.stats.completion_tokens for answer in generated] == [8] * 4
+        assert sequences(backend) == 1

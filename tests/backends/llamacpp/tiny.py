@@ -162,6 +162,46 @@ def write_hybrid(path: Path, *, context: int = 512, seed: int = 0) -> Path:
     return path
 
 
+def write_plamo2(path: Path, *, context: int = 512, seed: int = 0) -> Path:
+    """A PLaMo 2: a layer with a state, whose heads are wider than in Jamba, and one of attention."""
+    writer = new_writer(path, "plamo2", context, BOS_TEMPLATE)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv([0, HEADS])
+    _add_state_space(writer)
+    writer.add_ssm_group_count(0)
+    size = add_vocabulary(writer)
+    step, head = 64, WIDTH // HEADS
+    shapes: dict[str, tuple[int, ...]] = {"token_embd": (size, WIDTH), "output_norm": (WIDTH,)}
+    for i in range(LAYERS):
+        shapes |= {
+            f"blk.{i}.attn_norm": (WIDTH,),
+            f"blk.{i}.post_attention_norm.": (WIDTH,),
+            f"blk.{i}.ffn_norm": (WIDTH,),
+            f"blk.{i}.ffn_up": (2 * FEED_FORWARD, WIDTH),
+            f"blk.{i}.ffn_down": (WIDTH, FEED_FORWARD),
+            f"blk.{i}.post_ffw_norm.": (WIDTH,),
+        }
+    shapes |= {
+        "blk.0.ssm_in": (2 * INNER, WIDTH),
+        "blk.0.ssm_conv1d": (INNER, KERNEL),
+        "blk.0.ssm_x": (step + 2 * STATE, INNER),
+        "blk.0.ssm_dt": (RANK, step),
+        "blk.0.ssm_dt.bias": (RANK,),
+        "blk.0.ssm_a.": (RANK,),
+        "blk.0.ssm_d.": (RANK,),
+        "blk.0.ssm_out": (WIDTH, INNER),
+        "blk.0.ssm_dt_norm.": (step,),
+        "blk.0.ssm_b_norm.": (STATE,),
+        "blk.0.ssm_c_norm.": (STATE,),
+        "blk.1.attn_qkv": (3 * WIDTH, WIDTH),
+        "blk.1.attn_q_norm": (HEADS, head),
+        "blk.1.attn_k_norm": (HEADS, head),
+        "blk.1.attn_output": (WIDTH, WIDTH),
+    }
+    add_weights(writer, shapes, seed)
+    return path
+
+
 def write_lfm2(path: Path, *, context: int = 512, seed: int = 0) -> Path:
     """An LFM2, whose states (of convolutions) can forget the last tokens."""
     writer = new_writer(path, "lfm2", context, BOS_TEMPLATE)

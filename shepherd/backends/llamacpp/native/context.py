@@ -19,6 +19,10 @@ ABORTED = 2
 COPY_WHOLLY = frozenset({"deepseek4"})
 """Architectures whose memory aborts if a part of a sequence is copied (`llama_kv_cache_dsv4`)."""
 
+ONE_SEQUENCE = frozenset({"plamo2"})
+"""Architectures whose states llama.cpp writes to a wrong place, or aborts, if a batch has tokens of
+several sequences (`build_plamo2_mamba_layer`)."""
+
 
 class NativeContext:
     """A context; one owner thread only. Counts `decoded_tokens` and `decoded_batches`."""
