@@ -2,25 +2,16 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
+from itertools import takewhile
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shepherd.backends.output import notation as n
 from shepherd.backends.output.catalog import ParsedCall
-from shepherd.backends.output.notation import (
-    FROM_0,
-    FROM_1,
-    ID,
-    KEY,
-    NAME,
-    TYPE,
-    Fields,
-    Language,
-    Notation,
-)
 from shepherd.backends.output.style import OutputStyle, ThinkMarkers
 from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec
 
@@ -98,7 +89,7 @@ def with_thought(style: OutputStyle, render: Render) -> OutputStyle:
 class Derived(Struct, frozen=True):
     """How a template writes calls, and what it made of the probe's calls behind the `prompt`."""
 
-    notation: Notation
+    notation: n.Notation
     written: str
     prompt: str = ""
 
@@ -116,7 +107,7 @@ class _Call(Struct, frozen=True):
 
     middle: str
     behind: str
-    fields: Fields | None = None
+    fields: n.Fields | None = None
     comma: str = ", "
     colon: str = ": "
 
@@ -141,7 +132,7 @@ def derive(render: Render, ends: Sequence[str] = ()) -> Derived | None:
     if call is None or CONTENT not in plain:
         return None
     tail = _without_end(call.behind, turn_end, ends)
-    only = Notation(lead, call.middle, tail, many=False, fields=call.fields)
+    only = n.Notation(lead, call.middle, tail, many=False, fields=call.fields)
     only = replace(only, comma=call.comma, colon=call.colon)
     notation = _several(only, answer(several), turn_end, ends) or only
     written = answer(several if notation.many else single)
@@ -151,7 +142,7 @@ def derive(render: Render, ends: Sequence[str] = ()) -> Derived | None:
     return Derived(_with_names(notation), written, (before and prompt) or header)
 
 
-def _with_prompted(notation: Notation, prompt: str) -> Notation:
+def _with_prompted(notation: n.Notation, prompt: str) -> n.Notation:
     """The notation with the end of the prompt, if that also stands between two calls."""
     prompted = _common_end(prompt, notation.between)
     between = notation.between.removesuffix(prompted)
@@ -164,16 +155,16 @@ def _behind_prompt(prompt: str, header: str) -> str:
     return "" if "think" in missing else missing.rstrip("\n") if missing.strip() else ""
 
 
-def _with_names(notation: Notation) -> Notation:
+def _with_names(notation: n.Notation) -> n.Notation:
     """The notation with a hole for each name that is repeated."""
     parts = {
-        part: getattr(notation, part).replace(_NAMES[0], NAME).replace(_NAMES[1], NAME)
+        part: getattr(notation, part).replace(_NAMES[0], n.NAME).replace(_NAMES[1], n.NAME)
         for part in ("begin", "open", "middle", "close", "between", "end")
     }
     return replace(notation, **parts)
 
 
-def _several(only: Notation, text: str, turn_end: str, ends: Sequence[str]) -> Notation | None:
+def _several(only: n.Notation, text: str, turn_end: str, ends: Sequence[str]) -> n.Notation | None:
     """The notation for several calls, from the text of two; None if each is a message."""
     lead, _, behind_name = text.partition(_NAMES[0])
     body, _, behind_second = behind_name.partition(_NAMES[1])
@@ -206,7 +197,7 @@ def _several(only: Notation, text: str, turn_end: str, ends: Sequence[str]) -> N
 def _common_opening(lead: str, gap: str) -> tuple[str, str, str]:
     """The text before the first and the second name, with holes, and the end that both have."""
     best = (lead, gap, _common_end(lead, gap))
-    for first, hole in enumerate((FROM_0, FROM_1)):
+    for first, hole in enumerate((n.FROM_0, n.FROM_1)):
         numbered_lead, numbered_gap = _holed(lead, first, hole), _holed(gap, first + 1, hole)
         common = _common_end(numbered_lead, numbered_gap)
         if hole in common:
@@ -216,9 +207,9 @@ def _common_opening(lead: str, gap: str) -> tuple[str, str, str]:
 
 def _numbered(first: str, second: str) -> str | None:
     """The text with a hole for the number in which the two texts differ; None if they do else."""
-    if first.replace(_NAMES[0], NAME) == second.replace(_NAMES[1], NAME):
+    if first.replace(_NAMES[0], n.NAME) == second.replace(_NAMES[1], n.NAME):
         return first
-    for start, hole in enumerate((FROM_0, FROM_1)):
+    for start, hole in enumerate((n.FROM_0, n.FROM_1)):
         numbered = _holed(first, start, hole)
         if numbered == _holed(second, start + 1, hole):
             return numbered
@@ -277,7 +268,7 @@ def _with_fields(text: str) -> _Call | None:
     close = _common_start(rest.removesuffix(opening), behind)
     values = {key: part.removesuffix(rest) for key, part in parts.items()}
     values["zq8kh"] = f"{middle}{_ARGUMENTS['zq8kh']}"
-    fields = Fields(opening, middle, close, rest.removesuffix(opening).removeprefix(close))
+    fields = n.Fields(opening, middle, close, rest.removesuffix(opening).removeprefix(close))
     if any(not value.startswith(middle) for value in values.values()):
         fields = _with_types(fields, values, types)
     else:
@@ -294,10 +285,10 @@ def _parts(segments: Sequence[str], keys: Sequence[str]) -> list[str]:
     if len(segments) == len(keys):
         return list(segments)
     pairs = zip(segments[::2], segments[1::2], strict=False)
-    return [KEY.join(pair) for pair in pairs][: len(keys)]
+    return [n.KEY.join(pair) for pair in pairs][: len(keys)]
 
 
-def _with_types(fields: Fields, values: dict[str, str], types: Sequence[str]) -> Fields | None:
+def _with_types(fields: n.Fields, values: dict[str, str], types: Sequence[str]) -> n.Fields | None:
     """The fields with the words that name the types of values."""
     middles: dict[str, str] = {}
     for (key, value), kind in zip(values.items(), types, strict=True):
@@ -306,23 +297,23 @@ def _with_types(fields: Fields, values: dict[str, str], types: Sequence[str]) ->
         if not value.endswith(text):
             return None
         middles[kind] = value.removesuffix(text)
-    start = re.sub(r"\w+\Z", "", _common(middles.values()))
-    end = _common(middle[::-1] for middle in middles.values())[::-1]
+    start = re.sub(r"\w+\Z", "", _common(*middles.values()))
+    end = _common(*(middle[::-1] for middle in middles.values()))[::-1]
     end = re.sub(r"\A\w+", "", end)
     words = tuple(
         (kind, middle.removeprefix(start).removesuffix(end)) for kind, middle in middles.items()
     )
-    return replace(fields, middle=f"{start}{TYPE}{end}", types=words)
+    return replace(fields, middle=f"{start}{n.TYPE}{end}", types=words)
 
 
-def _with_values(fields: Fields, values: dict[str, str]) -> Fields | None:
+def _with_values(fields: n.Fields, values: dict[str, str]) -> n.Fields | None:
     """The fields with how their values are written."""
     quote = values["zq8ka"].partition(_TEXT)[0]
     if values["zq8ka"] != f"{quote}{_TEXT}{quote}":
         return None
     markup = values["zq8kg"]
     pythons: list[str] = []
-    language = Language.JSON
+    language = n.Language.JSON
     for key, kind in (
         ("zq8kc", "boolean"),
         ("zq8kd", "null"),
@@ -336,7 +327,7 @@ def _with_values(fields: Fields, values: dict[str, str]) -> Fields | None:
             pythons.append(kind)
         elif kind in ("array", "object"):
             has_elements = fields.open in values[key] and bool(fields.open)
-            language = Language.ELEMENTS if has_elements else Language.BARE
+            language = n.Language.ELEMENTS if has_elements else n.Language.BARE
     item = re.search(re.escape(fields.open) + r"(\w+)" + re.escape(fields.middle), values["zq8ke"])
     return replace(
         fields,
@@ -345,7 +336,7 @@ def _with_values(fields: Fields, values: dict[str, str]) -> Fields | None:
         escaped="&lt;" in markup,
         pythons=tuple(pythons),
         language=language,
-        item=item[1] if item and language is Language.ELEMENTS else "item",
+        item=item[1] if item and language is n.Language.ELEMENTS else "item",
     )
 
 
@@ -360,7 +351,7 @@ def _is_json(text: str, value: Any) -> bool:
 def _without_ids(text: str) -> str:
     """The text with a hole for each id of a call, also a shortened one."""
     for written in _IDS:
-        text = text.replace(written, ID).replace(sha256(written.encode()).hexdigest()[:9], ID)
+        text = text.replace(written, n.ID).replace(sha256(written.encode()).hexdigest()[:9], n.ID)
     return text
 
 
@@ -373,18 +364,15 @@ def _without_end(text: str, turn_end: str, ends: Sequence[str], *, inside: bool 
     return text.removesuffix(_common_end(text, turn_end))
 
 
-def _common(texts: Iterable[str]) -> str:
+def _common(*texts: str) -> str:
     """The beginning that all texts have."""
-    first, *others = texts
-    length = 0
-    while length < len(first) and all(t[length : length + 1] == first[length] for t in others):
-        length += 1
-    return first[:length]
+    alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*texts, strict=False))
+    return "".join(letters[0] for letters in alike)
 
 
 def _common_start(one: str, other: str) -> str:
     """The beginning that both texts have, without half a marker at its end."""
-    start = _common((one, other))
+    start = _common(one, other)
     if start in (one, other):
         return start
     return _BEGUN_MARKER.sub("", start)
@@ -392,6 +380,6 @@ def _common_start(one: str, other: str) -> str:
 
 def _common_end(one: str, other: str) -> str:
     """The end that both texts have, without half a marker at its beginning."""
-    end = _common((one[::-1], other[::-1]))[::-1]
+    end = _common(one[::-1], other[::-1])[::-1]
     begun = any(_BEGUN_MARKER.search(text.removesuffix(end)) for text in (one, other))
     return _MARKER_REST.sub("", end, count=1) if begun and _MARKER_REST.match(end) else end

@@ -4,27 +4,18 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from shepherd.backends.output.notation import (
-    FROM_1,
-    ID,
-    KEY,
-    NAME,
-    TYPE,
-    Fields,
-    Language,
-    Notation,
-)
+from shepherd.backends.output import notation as n
 
 _DSEEK_BEGIN, _DSEEK_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 _DSEEK_CALL, _DSEEK_CLOSE = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
 _STEP_BEGIN, _STEP_END = "<｜tool_calls_begin｜>", "<｜tool_calls_end｜>"
 _STEP_CALL, _STEP_CLOSE = "<｜tool_call_begin｜>", "</steptml:invoke><｜tool_call_end｜>"
-_STEP = Fields('<steptml:parameter name="', '">', "</steptml:parameter>")
+_STEP = n.Fields('<steptml:parameter name="', '">', "</steptml:parameter>")
 _K3_BEGIN, _K3_END = "<|open|>tools<|sep|>", "<|close|>tools<|sep|>"
-_K3_CALL, _K3_NAMED = '<|open|>call tool="', f'" index="{FROM_1}"<|sep|>'
+_K3_CALL, _K3_NAMED = '<|open|>call tool="', f'" index="{n.FROM_1}"<|sep|>'
 _K3_JSON, _K3_CLOSE = '<|open|>json type="object"<|sep|>', "<|close|>call<|sep|>"
-_K3 = Fields(
-    '<|open|>argument key="', f'" type="{TYPE}"<|sep|>', "<|close|>argument<|sep|>",
+_K3 = n.Fields(
+    '<|open|>argument key="', f'" type="{n.TYPE}"<|sep|>', "<|close|>argument<|sep|>",
     types=(("string", "string"),),
 )  # fmt: skip
 _M3 = "]<]minimax[>["
@@ -32,7 +23,7 @@ _PLAMO_BEGIN, _PLAMO_END = (f"<|plamo:{word}_tool_requests:plamo|>" for word in 
 _PLAMO_CALL = "<|plamo:begin_tool_request:plamo|><|plamo:begin_tool_name:plamo|>"
 _PLAMO_NAMED = "<|plamo:end_tool_name:plamo|><|plamo:begin_tool_arguments:plamo|>"
 _PLAMO_CLOSE = "<|plamo:end_tool_arguments:plamo|><|plamo:end_tool_request:plamo|>"
-_SOLAR_CALL = f"<|tool_call:begin|>{ID}<|tool_call:name|>"
+_SOLAR_CALL = f"<|tool_call:begin|>{n.ID}<|tool_call:name|>"
 
 _SECTIONS = (
     ("<|tool_calls|>", _SOLAR_CALL, "<|tool_call:args|>", "<|tool_call:end|>", ""),
@@ -55,7 +46,7 @@ _SECTIONS = (
             ("", "<｜tool▁sep｜>", ""),
         )
     ),
-    ("", "[TOOL_CALLS]", f"[CALL_ID]{ID}[ARGS]", "", ""),
+    ("", "[TOOL_CALLS]", f"[CALL_ID]{n.ID}[ARGS]", "", ""),
     ("", "[TOOL_CALLS]", "[ARGS]", "", ""),
     ("", "[TOOL_CALLS]", "", "", ""),
 )
@@ -65,36 +56,36 @@ SPACES = ("｜DSML｜", "｜｜DSML｜｜", "｜GCML｜")
 """What stands before the names of elements of DeepSeek and GigaChat 3.5."""
 
 
-def _arguments(space: str = "", mark: str = "", kind: str = "") -> Fields:
+def _arguments(space: str = "", mark: str = "", kind: str = "") -> n.Fields:
     """Arguments as an element for the key and one for the value."""
     middle = f"</{space}arg_key{mark}>{kind}\n<{space}arg_value{mark}>"
-    return Fields(f"<{space}arg_key{mark}>", middle, f"</{space}arg_value{mark}>")
+    return n.Fields(f"<{space}arg_key{mark}>", middle, f"</{space}arg_value{mark}>")
 
 
 def _tagged(
-    opening: str, close: str, middle: str = "", around: str = "", fields: Fields | None = None
-) -> Notation:
+    opening: str, close: str, middle: str = "", around: str = "", fields: n.Fields | None = None
+) -> n.Notation:
     """Calls between tags, with an element around all of them."""
     begin, end = (f"<{around}>", f"</{around}>") if around else ("", "")
-    return Notation(opening, middle, close, begin=begin, end=end, fields=fields)
+    return n.Notation(opening, middle, close, begin=begin, end=end, fields=fields)
 
 
-_MINIMAX3 = Notation(
+_MINIMAX3 = n.Notation(
     f'{_M3}<invoke name="', '">', f"{_M3}</invoke>",
     begin=f"{_M3}<tool_call>", end=f"{_M3}</tool_call>",
-    fields=Fields(f"{_M3}<", ">", f"{_M3}</{KEY}>", language=Language.ELEMENTS),
+    fields=n.Fields(f"{_M3}<", ">", f"{_M3}</{n.KEY}>", language=n.Language.ELEMENTS),
 )  # fmt: skip
-_SOLAR = Fields("<|tool_arg:start|>", "<|tool_arg:value|>", "<|tool_arg:end|>")
-_CHILDREN = Fields("<", ">", f"</{KEY}>")
-_PYTHON = Fields("", "=", "", between=", ", quote="'", language=Language.PYTHON)
-_BARE = Fields("", ":", "", between=",", quote='<|"|>', language=Language.BARE)
+_SOLAR = n.Fields("<|tool_arg:start|>", "<|tool_arg:value|>", "<|tool_arg:end|>")
+_CHILDREN = n.Fields("<", ">", f"</{n.KEY}>")
+_PYTHON = n.Fields("", "=", "", between=", ", quote="'", language=n.Language.PYTHON)
+_BARE = n.Fields("", ":", "", between=",", quote='<|"|>', language=n.Language.BARE)
 
-OBJECT = Notation('{"name": "', '", "arguments": ', "}")
-ELEMENT = Notation("<", "", "", fields=Fields(" ", '="', "", language=Language.ATTRIBUTES))
-_PYTHON_LIST = Notation("", "(", ")", begin="[", between=", ", end="]", fields=_PYTHON)
+OBJECT = n.Notation('{"name": "', '", "arguments": ', "}")
+ELEMENT = n.Notation("<", "", "", fields=n.Fields(" ", '="', "", language=n.Language.ATTRIBUTES))
+_PYTHON_LIST = n.Notation("", "(", ")", begin="[", between=", ", end="]", fields=_PYTHON)
 _TRUE = (("string", "true"),)
 _FUNCTIONS = tuple(
-    Notation(f"<{space}{tag}", end, f"</{space}{name}>", fields=fields)
+    n.Notation(f"<{space}{tag}", end, f"</{space}{name}>", fields=fields)
     for space in ("", *SPACES)
     for tag, name, end in (
         ("function=", "function", ">"),
@@ -103,23 +94,23 @@ _FUNCTIONS = tuple(
     )
     for opening, closing in ((f"<{space}parameter", f"</{space}parameter>"),)
     for fields in (
-        Fields(f'{opening} name="', f'" string="{TYPE}">', closing, types=_TRUE),
-        Fields(f'{opening} name="', '">', closing),
-        Fields(f"{opening} name=", ">", closing),
-        Fields(f"{opening}=", ">", closing),
-        Fields('<param name="', '">', "</param>", cdata=True),
+        n.Fields(f'{opening} name="', f'" string="{n.TYPE}">', closing, types=_TRUE),
+        n.Fields(f'{opening} name="', '">', closing),
+        n.Fields(f"{opening} name=", ">", closing),
+        n.Fields(f"{opening}=", ">", closing),
+        n.Fields('<param name="', '">', "</param>", cdata=True),
         _CHILDREN,
         None,
     )
 )
 _BODIES = (
     OBJECT,
-    Notation("", "(", ")", fields=_PYTHON),
+    n.Notation("", "(", ")", fields=_PYTHON),
     _PYTHON_LIST,
-    Notation("call:", "{", "}", fields=_BARE),
+    n.Notation("call:", "{", "}", fields=_BARE),
     *_FUNCTIONS,
     *(
-        Notation(f"<{tag}>", f"</{tag}>{more}", end, fields=fields)
+        n.Notation(f"<{tag}>", f"</{tag}>{more}", end, fields=fields)
         for tag in ("function", "name", "tool_name")
         for more, end, fields in (
             ("\n<arguments>", "</arguments>", None),
@@ -128,9 +119,9 @@ _BODIES = (
             ("", "", _CHILDREN),
         )
     ),
-    Notation("", "", "", fields=_arguments()),
-    Notation("", "", ""),
-    Notation("function\n", "", ""),  # Step-Audio 2
+    n.Notation("", "", "", fields=_arguments()),
+    n.Notation("", "", ""),
+    n.Notation("function\n", "", ""),  # Step-Audio 2
     ELEMENT,
 )
 """What stands between tags."""
@@ -154,7 +145,7 @@ TAGS = {f"<{name}>": f"</{name}>" for name in _ELEMENTS} | {
 
 
 @lru_cache(maxsize=64)
-def between(tag: str) -> tuple[Notation, ...]:
+def between(tag: str) -> tuple[n.Notation, ...]:
     """The notations of calls between this opening tag and its closing one; none for other text."""
     end = TAGS.get(tag, "")
     bodies = _BODIES if end else ()
@@ -170,7 +161,7 @@ LINES = {
 
 NOTATIONS = (
     *(
-        Notation(before_name, middle, close, begin=begin, end=end)
+        n.Notation(before_name, middle, close, begin=begin, end=end)
         for begin, before_name, middle, close, end in _SECTIONS
     ),
     *_FUNCTIONS,
@@ -185,15 +176,15 @@ NOTATIONS = (
         for fields in (
             _arguments("ifm|"),
             replace(
-                _arguments("ifm|", kind=f"<ifm|arg_type>{TYPE}</ifm|arg_type>"),
+                _arguments("ifm|", kind=f"<ifm|arg_type>{n.TYPE}</ifm|arg_type>"),
                 types=(("string", "string"),),
             ),
         )
     ),
     _MINIMAX3,
-    Notation(_K3_CALL, _K3_NAMED, _K3_CLOSE, begin=_K3_BEGIN, end=_K3_END, fields=_K3),
+    n.Notation(_K3_CALL, _K3_NAMED, _K3_CLOSE, begin=_K3_BEGIN, end=_K3_END, fields=_K3),
     *(
-        Notation(
+        n.Notation(
             _STEP_CALL + kind,
             f'{named}">',
             _STEP_CLOSE,
@@ -203,23 +194,23 @@ NOTATIONS = (
             fields=_STEP,
         )
         for kind, named in (
-            ("function<｜tool_sep｜>", f'\n<steptml:invoke name="{NAME}'),
+            ("function<｜tool_sep｜>", f'\n<steptml:invoke name="{n.NAME}'),
             ('<steptml:invoke name="', ""),
         )
     ),
 )
 """In the order in which they are tried where they begin alike."""
 
-MUSE = Notation(
-    " to=", f'<|message|><atem:function_calls>\n<atem:invoke name="{NAME}">',
+MUSE = n.Notation(
+    " to=", f'<|message|><atem:function_calls>\n<atem:invoke name="{n.NAME}">',
     "\n</atem:invoke>\n</atem:function_calls>", many=False,
-    fields=Fields('\n<atem:parameter name="', '">', "</atem:parameter>"),
+    fields=n.Fields('\n<atem:parameter name="', '">', "</atem:parameter>"),
 )  # fmt: skip
 """The calls of models that write each into a message to the tool."""
 
 _LFM = replace(
     _PYTHON_LIST, begin="<|tool_call_start|>[", end="]<|tool_call_end|>",
-    fields=Fields(
+    fields=n.Fields(
         "", "=", "", between=", ", quote="'", pythons=("boolean", "null", "array", "object")
     ),
 )  # fmt: skip
@@ -230,7 +221,7 @@ _UNWRITTEN = (
 )
 
 
-def unwritten(template: str) -> tuple[Notation, ...]:
+def unwritten(template: str) -> tuple[n.Notation, ...]:
     """How a model calls whose template offers tools and writes no calls; none if it is unknown."""
     return tuple(
         notation for texts, notation in _UNWRITTEN if all(text in template for text in texts)
