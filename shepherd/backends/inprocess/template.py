@@ -2,13 +2,11 @@
 
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import cached_property
-from typing import Any, Protocol
+from functools import cached_property, partial
+from typing import Any
 
-from jinja2 import Template
-from msgspec import Struct
 from msgspec.structs import replace
 
 from shepherd.backends.inprocess.conversation import (
@@ -78,6 +76,13 @@ CHATML = """\
 """The template for models without one, and for models whose template fails."""
 
 
+RenderText = Callable[[Mapping[str, Any], datetime, int], str]
+"""The text for these variables at this time, of at most so many characters.
+
+Raises RenderError or RENDER_ERRORS.
+"""
+
+
 class TemplateFailedError(Exception):
     """A template raised instead of rendering."""
 
@@ -131,17 +136,17 @@ class ChatTemplate:
         return text
 
     @cached_property
-    def _renderer(self) -> "_Renderer":
-        """Where the template is rendered: here, or in a process of its own if it is odd."""
+    def _render_text(self) -> RenderText:
+        """What renders the template: here, or in a process of its own if it is odd."""
         if len(self.source) > MAX_SOURCE:
-            return _Broken(f"it has {len(self.source):,} characters")
+            return _broken(f"it has {len(self.source):,} characters")
         try:
-            return _Here(compile_template(self.source))
+            return partial(render_template, compile_template(self.source))
         except OddTemplateError as odd:
             logger.info("The chat template uses %s: it is rendered in a process of its own", odd)
-            return RenderProcess(self.source)
+            return RenderProcess(self.source).render
         except RENDER_ERRORS as error:
-            return _Broken(str(error) or type(error).__name__)
+            return _broken(str(error) or type(error).__name__)
 
     @cached_property
     def _dialect(self) -> Dialect:
@@ -162,20 +167,17 @@ class ChatTemplate:
         variables["messages"] = template_messages(adapted, self._specials, dialect)
         variables["add_generation_prompt"] = answer
         try:
-            text = self._renderer.render(variables, now, _room(adapted))
+            text = self._render_text(variables, now, _room(adapted))
         except ExhaustedError as error:
-            self._note_exhausted(str(error))
+            self._exhausted += 1
+            # Soon no more are tried, for all wait for them.
+            if self._exhausted == _MAX_EXHAUSTED or not self._has_rendered:
+                self._render_text = _broken(str(error))
             raise TemplateFailedError(str(error)) from error
         except (RenderError, *RENDER_ERRORS) as error:
             raise TemplateFailedError(str(error) or type(error).__name__) from error
         self._has_rendered = True
         return text
-
-    def _note_exhausted(self, reason: str) -> None:
-        """Note a rendering that took too much; soon no more are tried, for all wait for them."""
-        self._exhausted += 1
-        if self._exhausted == _MAX_EXHAUSTED or not self._has_rendered:
-            self._renderer = _Broken(reason)
 
     def _variables(self, conversation: Conversation, now: datetime) -> dict[str, Any]:
         """What a template may use besides the messages."""
@@ -196,33 +198,13 @@ class ChatTemplate:
         return variables
 
 
-class _Renderer(Protocol):
-    """Renders one template."""
+def _broken(reason: str) -> RenderText:
+    """For a template that can't be used."""
 
-    def render(self, variables: Mapping[str, Any], now: datetime, room: int) -> str:
-        """The text, of at most `room` characters; raises RenderError or RENDER_ERRORS."""
-        ...
+    def refuse(_variables: Mapping[str, Any], _now: datetime, _room: int) -> str:
+        raise RenderError(reason)
 
-
-class _Here(Struct, frozen=True):
-    """Renders in this process."""
-
-    template: Template
-
-    def render(self, variables: Mapping[str, Any], now: datetime, room: int) -> str:
-        """The text."""
-        return render_template(self.template, variables, now, room)
-
-
-class _Broken(Struct, frozen=True):
-    """A template that can't be used."""
-
-    reason: str
-
-    def render(self, variables: Mapping[str, Any], now: datetime, room: int) -> str:
-        """Nothing: raises RenderError."""
-        del variables, now, room
-        raise RenderError(self.reason)
+    return refuse
 
 
 def _room(conversation: Conversation) -> int:

@@ -64,7 +64,7 @@ class LlamaCppBackend(Backend):
         self._scheduler = engine.scheduler
         self._pool = engine.scheduler.pool
         self._context_size = engine.context.size
-        self._capacity = engine.context.sequences + engine.max_queue
+        self._capacity = engine.context.sequences + engine.settings.max_queue
         """Requests that may run and wait together."""
         self._jobs: set[Job] = set()
         self._tool_times = ToolTimes()

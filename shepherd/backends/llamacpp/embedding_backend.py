@@ -5,6 +5,7 @@ import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -198,7 +199,10 @@ class LlamaEmbeddingBackend(Backend):
         self._text = text = TextThread()
         context = engine.context
         self._queue = EmbeddingQueue(
-            self._vectors, context.batch_size, context.sequences, context.sequences + max_queue
+            partial(compute.run, context.compute),  # on the thread that owns the context
+            context.batch_size,
+            context.sequences,
+            context.sequences + max_queue,
         )
         self.embedder = LlamaEmbedder(name, engine, self._queue, text)
         # A backend that nobody closes must not keep its threads and memory.
@@ -262,10 +266,6 @@ class LlamaEmbeddingBackend(Backend):
     async def aclose(self) -> None:
         await self._queue.aclose()
         await asyncio.to_thread(self._shut_down)
-
-    async def _vectors(self, texts: Sequence[Sequence[int]]) -> Sequence[Vector]:
-        """Compute a batch on the thread that owns the context."""
-        return await self._compute.run(self.engine.context.compute, texts)
 
     def _refusal(self) -> InvalidRequestError:
         """The error for each use of a model that writes no text as one that does."""

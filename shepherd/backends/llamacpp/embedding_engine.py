@@ -189,7 +189,9 @@ class TextReader:
                 tokens.append(part)
         if not tokens:
             raise InvalidRequestError("An input has no tokens for this model.", "input")
-        return self._cut(tokens) if truncate else self._fitting(tokens)
+        if truncate and len(tokens) > self._size:
+            tokens = [*tokens[: self._size - 1], tokens[-1]]  # which ends the text
+        return self._fitting(tokens)
 
     def _tokens(self, text: str, *, begins: bool, truncate: bool) -> list[int]:
         """The tokens of a text, with those of the model's own if it `begins` an input."""
@@ -223,12 +225,6 @@ class TextReader:
             is_plain = piece in values
             tokens += self._vocab.tokenize(values.get(piece, piece), parse_special=not is_plain)
         return tokens
-
-    def _cut(self, tokens: list[int]) -> list[int]:
-        """The tokens that fit, with the last one, which ends the text."""
-        if len(tokens) <= self._size:
-            return tokens
-        return [*tokens[: self._size - 1], tokens[-1]]
 
     def _fitting(self, tokens: list[int]) -> list[int]:
         """The tokens; raises ContextFullError if they don't fit."""

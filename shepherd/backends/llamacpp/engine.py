@@ -52,14 +52,11 @@ class Engine(Struct, eq=False):
     model: NativeModel
     context: NativeContext
     scheduler: Scheduler
-    checks_calls: bool = True
+    settings: LlamaCppSection
     speculator: Speculator | None = None
-    max_queue: int = 64
-    max_thinking_tokens: int = 0
-    gpu_notice: str | None = None
-    fit_notice: str | None = None
     images: ImageEncoder | None = None
-    image_notice: str = ""
+    reasons: tuple[str | None, ...] = ()
+    """Why not all that the settings ask for is used, as notices."""
 
     @classmethod
     def load(
@@ -99,8 +96,9 @@ class Engine(Struct, eq=False):
                 _Order(path, applied, parallel, post, cache, wake, workers, choice, rollback, mtp)
             )
 
+        lack_of_gpus = gpu_notice(settings)
         engine, engine_fit = fitting.load_fitted(fit, load_as)
-        engine.fit_notice = engine_fit.notice
+        engine.reasons = (lack_of_gpus, engine_fit.notice, choice.notice)
         return engine
 
     @classmethod
@@ -145,18 +143,7 @@ class Engine(Struct, eq=False):
             scheduler = Scheduler(
                 context, pool, order.post, speculator, images, jumps_ahead=settings.jump_ahead
             )
-            engine = cls(
-                model,
-                context,
-                scheduler,
-                checks_calls=settings.check_calls,
-                speculator=speculator,
-                max_queue=settings.max_queue,
-                max_thinking_tokens=settings.max_thinking_tokens,
-                gpu_notice=gpu_notice(settings),
-                images=images,
-                image_notice=order.choice.notice,
-            )
+            engine = cls(model, context, scheduler, settings, speculator, images)
             if workers is not None:
                 workers.check()  # weights on a worker that was lost meanwhile are zeros
                 workers.watch(order.wake)
@@ -166,8 +153,7 @@ class Engine(Struct, eq=False):
     def notices(self) -> list[str]:
         """Notices for the user about how the model was loaded."""
         trained, size = self.model.trained_context, self.context.size
-        reasons = (self.gpu_notice, self.fit_notice, self.image_notice)
-        notices = [notice for notice in reasons if notice]
+        notices = [notice for notice in self.reasons if notice]
         if 0 < trained < size:
             notices.append(
                 f"The context of {size} tokens is larger than the {trained} tokens that the model "

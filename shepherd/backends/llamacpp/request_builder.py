@@ -54,13 +54,13 @@ class RequestBuilder:
         self._vocab = vocab = engine.model.vocab
         self._files = engine.model.files
         self._images = engine.images
-        self._constrainer = Constrainer(style, free_calls=engine.checks_calls)
+        self._constrainer = Constrainer(style, free_calls=engine.settings.check_calls)
         self.checks_calls = self._constrainer.checks_calls
         """Whether the tools' schemas are enforced while the model writes a call."""
         self._context_size = engine.context.size
         self._limit = LengthLimit(vocab, self._context_size)
         self._grammars = GrammarCompiler(lambda: text.run(lambda: vocab.token_bytes))
-        self._thinking_tokens = engine.max_thinking_tokens
+        self._thinking_tokens = engine.settings.max_thinking_tokens
         self.sessions = sessions.SessionMemory()
         """What is known of the sessions between requests, as which of them were warned."""
 

@@ -175,24 +175,21 @@ class Worker:
             # With a prompt that is ready, its caller sends `start` as soon as it hears of it.
             if scheduler.pop_ready() and not scheduler.queue.idle:
                 self._outbox.flush()
-                self._await_start(engine)
+                # Else a `start` that comes a moment later would have to wait for the next step.
+                self._run_next(engine, START_TIMEOUT)
             self._outbox.flush(hold=scheduler.steady and not scheduler.queue.idle)
 
     def _warm_up(self, engine: Engine) -> None:
         """Warm up, unless the first request comes before."""
+        if self._run_next(engine, WARM_UP_DELAY):
+            return
+        self._heart.beat()
         try:
-            command = self._commands.get(timeout=WARM_UP_DELAY)
-        except Empty:
-            self._heart.beat()
-            try:
-                for _ in engine.warm_up():
-                    if not self._commands.empty():
-                        break  # a request must not wait for the rest
-            except BackendError as error:
-                logger.warning("Warming up failed: %s", error)
-        else:
-            self._heart.beat()
-            command(engine)
+            for _ in engine.warm_up():
+                if not self._commands.empty():
+                    break  # a request must not wait for the rest
+        except BackendError as error:
+            logger.warning("Warming up failed: %s", error)
 
     def _run_commands(self, engine: Engine, *, wait: bool) -> None:
         """Run all waiting commands; `wait` sleeps until there is one."""
@@ -200,23 +197,19 @@ class Worker:
             while self._commands.empty() and engine.scheduler.pool.bring_back():
                 self._heart.beat()
             self._heart.rest()  # without work, no progress is expected
-            command = self._commands.get()
-            self._heart.beat()
-            command(engine)
-        while True:
-            try:
-                command = self._commands.get_nowait()
-            except Empty:
-                return
-            command(engine)
+            self._run_next(engine, timeout=None)
+        while self._run_next(engine, 0.0):
+            pass
 
-    def _await_start(self, engine: Engine) -> None:
-        """Wait a moment for a `start`, which would have to wait for the next step otherwise."""
+    def _run_next(self, engine: Engine, timeout: float | None) -> bool:
+        """Run the next command; False if none comes in so many seconds."""
         try:
-            command = self._commands.get(timeout=START_TIMEOUT)
+            command = self._commands.get(timeout=timeout)
         except Empty:
-            return
+            return False
+        self._heart.beat()
         command(engine)
+        return True
 
     def _deliver_updates(self, updates: list[tuple[Job, answer.Update]]) -> None:
         """Pass updates to the event loop in one call."""

@@ -35,7 +35,6 @@ LATER_STEPS = [
     "scheduling.draft_model.DraftModel.__init__",
     "scheduling.speculator.Speculator",
     "engine.Scheduler",
-    "engine.gpu_notice",
 ]
 """Everything that `Engine.load` calls once the model is in memory."""
 

@@ -67,7 +67,7 @@ def engine_with(kind: type[NativeContext], path: Path, post: Post, parallel: int
     model = NativeModel(path, model_params(settings(), {}))
     context = kind(model, context_params(settings(), parallel, model.traits))
     pool = SequencePool(context, model.window)
-    return Engine(model, context, Scheduler(context, pool, post))
+    return Engine(model, context, Scheduler(context, pool, post), settings())
 
 
 def job_for(prompt: list[int]) -> tuple[Job, Mailbox]:

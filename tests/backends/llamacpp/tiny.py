@@ -163,7 +163,7 @@ def write_hybrid(path: Path, *, context: int = 512, seed: int = 0) -> Path:
 
 
 def write_plamo2(path: Path, *, context: int = 512, seed: int = 0) -> Path:
-    """A PLaMo 2: a layer with a state, whose heads are wider than in Jamba, and one of attention."""
+    """A PLaMo 2: a layer with a state, then one of attention."""
     writer = new_writer(path, "plamo2", context, BOS_TEMPLATE)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv([0, HEADS])

@@ -285,16 +285,12 @@ class DiskCache:
             return
         if evictions is not None:
             self.evictions += evictions
-            self._remove_beginnings(entry)
+            for saved in self.entries:  # what the new file continues, unless it is that file itself
+                is_shorter = len(saved.tokens) < len(entry.tokens)
+                if is_shorter and sequence.continues(entry.tokens, saved.tokens):
+                    _remove(saved.path)
         # The index lacks the new file.
         self._version = -1
-
-    def _remove_beginnings(self, entry: sequence.StoredSequence) -> None:
-        """Remove the files that the new entry continues."""
-        for saved in self.entries:
-            is_shorter = len(saved.tokens) < len(entry.tokens)  # else it is the new file itself
-            if is_shorter and sequence.continues(entry.tokens, saved.tokens):
-                _remove(saved.path)
 
     def _refresh(self) -> None:
         """Update the index, also for changes by other processes."""

@@ -215,7 +215,8 @@ class SequencePool:
             return
         disk.close()  # first what waits to be written, so that nothing else writes from here on
         deadline = monotonic() + CLOSING_SECONDS
-        for _, kept in sorted(self._kept(), key=lambda pair: pair[0], reverse=True):
+        live = (s for s in self.sequences if s.tokens)
+        for kept in sorted([*live, *self.host.entries], key=lambda one: one.used, reverse=True):
             if monotonic() > deadline:
                 break
             entry: StoredSequence | None = None
@@ -225,11 +226,6 @@ class SequencePool:
                 entry = self.mirror.save(kept)
             if entry is not None:
                 disk.save(entry)
-
-    def _kept(self) -> list[tuple[float, CachedSequence | StoredSequence]]:
-        """What memory and host memory hold, each with the time of its last use."""
-        live = [(s.used, s) for s in self.sequences if s.tokens]
-        return [*live, *((entry.used, entry) for entry in self.host.entries)]
 
     def _choose(self, prompt: "array[int]", speed: float, waited: float) -> CachedSequence | None:
         """The best sequence for a prompt: moved together, restored from a tier, or reused.

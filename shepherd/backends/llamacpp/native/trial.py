@@ -14,7 +14,6 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
@@ -38,29 +37,16 @@ def try_model(path: Path, folder: Path | None = None) -> None:
         return
     folder = folder or Paths.from_env(os.environ).tried_models
     status = path.stat()
-    file = _digest(f"{path.absolute()} {status.st_size} {status.st_mtime_ns}".encode())
-    if file in _tried() or (folder / file).exists():
+    file = folder / _digest(f"{path.absolute()} {status.st_size} {status.st_mtime_ns}".encode())
+    if file.exists():
         return
-    header = _header_digest(path)
-    if header not in _tried() and not (folder / header).exists():
-        if reason := Trial(path).run():
-            raise ModelLoadError(f"{path} can't be loaded: {reason}")
-        _note(folder / header)
-    _note(folder / file)  # its header need not be read again
-
-
-@cache
-def _tried() -> set[str]:
-    """The files and headers that this process knows to be harmless."""
-    return set()
-
-
-def _note(stamp: Path) -> None:
-    """Remember a file or a header."""
-    _tried().add(stamp.name)
+    header = folder / _header_digest(path)
+    if not header.exists() and (reason := Trial(path).run()):
+        raise ModelLoadError(f"{path} can't be loaded: {reason}")
     with suppress(OSError):  # it is tried again then
-        stamp.parent.mkdir(parents=True, exist_ok=True)
-        stamp.touch()
+        folder.mkdir(parents=True, exist_ok=True)
+        header.touch()
+        file.touch()  # its header need not be read again
 
 
 def _header_digest(path: Path) -> str:

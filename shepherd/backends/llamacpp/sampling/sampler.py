@@ -56,9 +56,11 @@ class SamplerChain:
         self._guard: GrammarGuard | None = None
         """The grammar that the answer is in: the whole answer's, or that of a free call."""
         self._constraint = constraint
-        self._detector = _call_detector(constraint)
+        self._detector: CallDetector | None = None
         """Finds where a free call begins; None if the grammar is that of the whole answer."""
-        if constraint is not None and self._detector is None:
+        if constraint is not None and constraint.constraint.trigger:
+            self._detector = CallDetector(constraint.constraint)
+        elif constraint is not None:
             self._guard = GrammarGuard(constraint.matcher, vocab)
         sampling = sampling.over(DEFAULT_SAMPLING)
         self._has_chosen = False
@@ -165,15 +167,11 @@ class SamplerChain:
                 break
         # Most tokens are free text: there is no choice between few texts behind those.
         if weighs and self._guard is not None and (is_forced or self._has_chosen):
-            self._look_for_choice(self._guard, [*answer, *accepted])
+            written = [*answer, *accepted]
+            options = find_options(self._vocab, self._guard, written, may_end=detector is None)
+            self.choice = Choice(options, self._temperature) if options else None
         self._has_chosen = False
         return accepted
-
-    def _look_for_choice(self, guard: GrammarGuard, answer: Sequence[int]) -> None:
-        """Look for a choice between few texts; they may end where the answer ends."""
-        options = find_options(self._vocab, guard, answer, may_end=self._detector is None)
-        if options:
-            self.choice = Choice(options, self._temperature)
 
     def write(self, tokens: list[int]) -> list[int]:
         """Accept these tokens without a choice, and return them; none if the grammar forbids one.
@@ -298,11 +296,3 @@ class SamplerChain:
         """Whether a free call with this token names a tool that is not offered."""
         text = self._vocab.piece(token).decode("utf-8", "replace")
         return self._detector is not None and self._detector.names_unknown_tool(text)
-
-
-def _call_detector(constraint: CompiledConstraint | None) -> CallDetector | None:
-    """The detector of calls, if the constraint has a trigger."""
-    if constraint is None or not constraint.constraint.trigger:
-        return None
-    source = constraint.constraint
-    return CallDetector(source)

@@ -150,7 +150,9 @@ class DecodeLoop:
         starts = [len(part.sequence.tokens) for part in parts]
         positions = [part.sequence.position for part in parts]
         stopwatch = self._context.stopwatch
-        deadline = stopwatch.now() + _max_seconds(jobs)
+        # A new request or a cancelled one ends the run before.
+        is_held = all(job.holds_text and job.has_text for job in jobs)
+        deadline = stopwatch.now() + (MAX_HELD_SECONDS if is_held else MAX_RUN_SECONDS)
         decoded = 0
         try:
             while True:
@@ -205,9 +207,3 @@ class DecodeLoop:
                 self._pool.mirror.extend(part.sequence, part.job.tokens[start : start + decoded])
             except errors.BackendError as error:
                 self.endings.append((part.job, error))
-
-
-def _max_seconds(jobs: Sequence[Job]) -> float:
-    """The longest time of a run; a new request or a cancelled one ends it before."""
-    is_held = all(job.holds_text and job.has_text for job in jobs)
-    return MAX_HELD_SECONDS if is_held else MAX_RUN_SECONDS

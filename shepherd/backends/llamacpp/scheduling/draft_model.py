@@ -1,5 +1,6 @@
-"""A small model that drafts tokens for a large one, in a context of its own."""
+"""What drafts tokens for a large model in a context of its own, and a small model that does."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.vocab import Vocab
+from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.errors import BackendError, ModelLoadError
 
 MAX_PADDING = 128
@@ -30,17 +32,90 @@ class DraftRequest(Struct, frozen=True):
     length: int
 
 
-class TokenSeconds:
-    """How long a drafted token takes, by a moving average; 0 before the first."""
+class Drafter(ABC):
+    """Drafts the likeliest tokens in a context of its own, for several requests at once.
 
-    def __init__(self) -> None:
-        self.mean = 0.0
+    Owner thread only; `close` frees it.
+    """
 
-    def note(self, tokens: int, seconds: float) -> None:
-        """Learn from a draft of so many tokens."""
+    def __init__(self, context: NativeContext) -> None:
+        """Owns the context."""
+        self._context = context
+        self._lib = bindings()
+        self._greedy: Any = self._lib.llama_sampler_init_greedy()
+        self.seconds_per_token = 0.0
+        """What drafting one token takes, by a moving average; 0 if that is unknown."""
+
+    def note(self, jobs: Sequence[Job], spans: Sequence[Span]) -> None:
+        """Learn what the large model has just decoded for these jobs."""
+        del jobs, spans  # a model that reads the texts itself needs neither
+
+    def draft(self, requests: Sequence[DraftRequest]) -> list[list[int]]:
+        """A draft for each request; empty while the request's text is not read yet."""
+        started = self._context.stopwatch.now()
+        ready = [request for request in requests if self._is_ready(request)]
+        drafts: dict[int, list[int]] = {request.sequence: [] for request in requests}
+        for count in range(max((request.length for request in ready), default=0)):
+            # Shorter drafts are complete before longer ones.
+            spans = [
+                Span(
+                    request.sequence,
+                    len(request.tokens) - 1 + count,
+                    [(drafts[request.sequence] or request.tokens)[-1]],
+                    wants_logits=True,
+                )
+                for request in ready
+                if request.length > count
+            ]
+            if not self._read(spans):
+                break
+            for index, span in enumerate(spans):
+                token = self._lib.llama_sampler_sample(self._greedy, self._context.handle, index)
+                drafts[span.sequence].append(int(token))
+        self._end_drafts(ready)
+        ended = self._context.stopwatch.finished()  # the next batch must not wait for this work
+        tokens = sum(map(len, drafts.values()))
         if tokens:
-            measured = seconds / tokens
-            self.mean += _LEARNING_RATE * (measured - self.mean) if self.mean else measured
+            each, known = (ended - started) / tokens, self.seconds_per_token
+            self.seconds_per_token = known + _LEARNING_RATE * (each - known) if known else each
+        return [drafts[request.sequence] for request in requests]
+
+    def warm_up(self) -> None:  # noqa: B027 - a layer is part of a model that is warm
+        """As `NativeContext.warm_up`, before the first draft."""
+
+    def close(self) -> None:
+        """Free everything; safe to call twice."""
+        if self._greedy:
+            self._lib.llama_sampler_free(self._greedy)
+            self._greedy = None
+        self._context.close()
+
+    @abstractmethod
+    def _is_ready(self, request: DraftRequest) -> bool:
+        """Read all but the last token; False if more steps are needed."""
+
+    @abstractmethod
+    def _read(self, spans: Sequence[Span]) -> bool:
+        """Decode the last token of each draft; False if that has failed."""
+
+    def _end_drafts(self, requests: Sequence[DraftRequest]) -> None:
+        """Forget what was drafted, unless the next draft looks which of it was right."""
+        del requests
+
+    @abstractmethod
+    def _forget_all(self) -> None:
+        """Note that the memory is empty."""
+
+    def _decode(self, spans: Sequence[Span]) -> bool:
+        """Decode a batch; after a failure the whole memory is cleared."""
+        try:
+            code = self._context.decode(spans)
+        except BackendError:  # an answer needs no draft, so it goes on without
+            code = -1
+        if code != DECODED:
+            self._context.clear()
+            self._forget_all()
+        return code == DECODED
 
 
 class _Mirror(Struct):
@@ -51,18 +126,14 @@ class _Mirror(Struct):
     confirmed: int = 0
 
 
-class DraftModel:
-    """Drafts greedily, for several requests at once. Owner thread only; `close` frees it."""
+class DraftModel(Drafter):
+    """A small model; it reads the text of each request itself."""
 
     def __init__(self, model: NativeModel, context: NativeContext) -> None:
         """Owns both, whose memory must be able to forget rejected tokens: see `open`."""
-        self._seconds = TokenSeconds()
+        super().__init__(context)
         self._model = model
-        self._context = context
-        self._stopwatch = context.stopwatch
         self._mirrors = [_Mirror() for _ in range(context.sequences)]
-        self._lib = bindings()
-        self._greedy: Any = self._lib.llama_sampler_init_greedy()
 
     @classmethod
     def open(cls, model: NativeModel, context: NativeContext) -> "DraftModel":
@@ -75,47 +146,14 @@ class DraftModel:
         context.clear()
         return cls(model, context)
 
-    @property
-    def seconds_per_token(self) -> float:
-        """What drafting one token takes, in seconds; 0 if that is unknown."""
-        return self._seconds.mean
-
-    def note(self, jobs: Sequence[object], spans: Sequence[Span]) -> None:
-        """Nothing: it reads the text of a request itself."""
-
-    def draft(self, requests: Sequence[DraftRequest]) -> list[list[int]]:
-        """A draft for each request; empty while the request's text is not read yet."""
-        started = self._stopwatch.now()
-        ready = [request for request in requests if self._catch_up(request)]
-        drafts: dict[int, list[int]] = {request.sequence: [] for request in requests}
-        last_tokens = {request.sequence: request.tokens[-1] for request in ready}
-        for count in range(max((request.length for request in ready), default=0)):
-            # Shorter drafts are complete before longer ones.
-            going_on = [request.sequence for request in ready if request.length > count]
-            tokens = self._next([(sequence, last_tokens[sequence]) for sequence in going_on])
-            if tokens is None:
-                break
-            for sequence, token in zip(going_on, tokens, strict=True):
-                drafts[sequence].append(token)
-                last_tokens[sequence] = token
-        ended = self._stopwatch.finished()  # the next batch must not wait for this work
-        self._seconds.note(sum(map(len, drafts.values())), ended - started)
-        return [drafts[request.sequence] for request in requests]
-
     def warm_up(self) -> None:
-        """As `NativeContext.warm_up`, before the first draft."""
         self._context.warm_up()
 
     def close(self) -> None:
-        """Free everything; safe to call twice."""
-        if self._greedy:
-            self._lib.llama_sampler_free(self._greedy)
-            self._greedy = None
-        self._context.close()
+        super().close()
         self._model.close()
 
-    def _catch_up(self, request: DraftRequest) -> bool:
-        """Read all but the last token; False if more steps are needed."""
+    def _is_ready(self, request: DraftRequest) -> bool:
         sequence, mirror = request.sequence, self._mirrors[request.sequence]
         if mirror.owner is not request.owner:
             mirror.owner, mirror.confirmed = request.owner, 0
@@ -131,33 +169,14 @@ class DraftModel:
         mirror.confirmed = len(mirror.tokens)
         return mirror.confirmed == end
 
-    def _next(self, last: list[tuple[int, int]]) -> list[int] | None:
-        """The most likely token after each pair of a sequence and its last token.
-
-        None if there is no room.
-        """
-        spans = [
-            Span(sequence, len(self._mirrors[sequence].tokens), [token], wants_logits=True)
-            for sequence, token in last
-        ]
-        if not self._read(spans):
-            return None
-        sample = self._lib.llama_sampler_sample
-        return [int(sample(self._greedy, self._context.handle, i)) for i in range(len(spans))]
-
-    def _read(self, spans: list[Span]) -> bool:
-        """Decode and mirror; after a failure the whole memory is cleared."""
-        try:
-            code = self._context.decode(spans)
-        except BackendError:  # an answer needs no draft, so it goes on without
-            code = -1
-        if code != DECODED:
-            self._context.clear()
-            self._mirrors = [_Mirror() for _ in self._mirrors]
-            return False
-        for span in spans:
+    def _read(self, spans: Sequence[Span]) -> bool:
+        is_decoded = self._decode(spans)
+        for span in spans if is_decoded else ():
             self._mirrors[span.sequence].tokens.extend(span.tokens)
-        return True
+        return is_decoded
+
+    def _forget_all(self) -> None:
+        self._mirrors = [_Mirror() for _ in self._mirrors]
 
 
 def check_same_vocabulary(draft: Vocab, target: Vocab) -> None:

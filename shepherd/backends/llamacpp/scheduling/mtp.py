@@ -12,13 +12,12 @@ from msgspec import Struct, field
 
 from shepherd.backends.llamacpp.cache.prefixes import common_prefix
 from shepherd.backends.llamacpp.native.bindings import bindings
-from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span
+from shepherd.backends.llamacpp.native.context import NativeContext, Span
 from shepherd.backends.llamacpp.native.gguf import GgufHeader
 from shepherd.backends.llamacpp.native.model import NativeModel
-from shepherd.backends.llamacpp.scheduling.draft_model import DraftRequest, TokenSeconds
+from shepherd.backends.llamacpp.scheduling.draft_model import Drafter, DraftRequest
 from shepherd.backends.llamacpp.scheduling.drafts import MAX_DRAFT
 from shepherd.backends.llamacpp.scheduling.job import Job
-from shepherd.errors import BackendError
 
 _ARCHITECTURES = frozenset({"qwen35", "qwen35moe"})
 """Others may end the process: llama.cpp asserts what it expects of their layers."""
@@ -75,8 +74,8 @@ class _Memory(Struct):
     states: bytes = b""
 
 
-class MtpHead:
-    """Drafts greedily, for several requests at once. Owner thread only; `close` frees it."""
+class MtpHead(Drafter):
+    """The layer, which reads what its model decodes."""
 
     def __init__(self, model: NativeModel, target: NativeContext, params: Any) -> None:
         """`params` are those of the `target`, whose hidden states are read.
@@ -88,23 +87,16 @@ class MtpHead:
         self._functions = functions
         params.ctx_type, params.ctx_other, params.n_rs_seq = _CONTEXT_TYPE, target.handle, 0
         self._target = target
-        self._context = NativeContext(model, params)
-        self._lib = bindings()
+        super().__init__(NativeContext(model, params))
         self._width: int = _FLOAT * self._lib.llama_model_n_embd_out(model.handle)
         self._context.take_states(self._width)
         functions[_SET](target.handle, True, False)  # of all tokens
         functions[_SET](self._context.handle, True, True)  # of those with logits
         self._memories = [_Memory() for _ in range(target.sequences)]
-        self._seconds = TokenSeconds()
-        self._greedy: Any = self._lib.llama_sampler_init_greedy()
-
-    @property
-    def seconds_per_token(self) -> float:
-        """What drafting one token takes, in seconds; 0 if that is unknown."""
-        return self._seconds.mean
+        self._last_states: dict[int, bytes] = {}
+        """The hidden state behind the last drafted token of each sequence."""
 
     def note(self, jobs: Sequence[Job], spans: Sequence[Span]) -> None:
-        """Read the spans of these jobs, which the target has just decoded."""
         rows: int = self._functions[_ROWS](self._target.handle) or 0
         known: list[Span] = []
         states: list[bytes] = []
@@ -122,58 +114,27 @@ class MtpHead:
             own.tokens.extend(span.tokens)
             own.states = decoded[-self._width * (MAX_DRAFT + 1) :]
         if known:
-            self._decode(known, states)
-
-    def draft(self, requests: Sequence[DraftRequest]) -> list[list[int]]:
-        """A draft for each request; empty where the layer lacks the last hidden state."""
-        started = self._context.stopwatch.now()
-        drafts: dict[int, list[int]] = {request.sequence: [] for request in requests}
-        last = {
-            request.sequence: (
-                request.tokens[-1],
-                self._memories[request.sequence].states[-self._width :],
-            )
-            for request in requests
-            if self._is_ready(request)
-        }
-        lengths = {request.sequence: request.length for request in requests}
-        count = 0
-        while going_on := [sequence for sequence in last if lengths[sequence] > count]:
-            spans = [
-                Span(sequence, len(self._memories[sequence].tokens) + count, [token], True)
-                for sequence in going_on
-                for token, _state in [last[sequence]]
-            ]
-            if not self._decode(spans, [last[sequence][1] for sequence in going_on]):
-                break
-            for index, sequence in enumerate(going_on):
-                token = self._lib.llama_sampler_sample(self._greedy, self._context.handle, index)
-                row: int = self._functions[_ROW](self._context.handle, index)
-                last[sequence] = token, ctypes.string_at(row, self._width)
-                drafts[sequence].append(token)
-            count += 1
-        for sequence in last:
-            self._context.remove(sequence, len(self._memories[sequence].tokens))
-        self._seconds.note(
-            sum(map(len, drafts.values())), self._context.stopwatch.finished() - started
-        )
-        return [drafts[request.sequence] for request in requests]
-
-    def warm_up(self) -> None:
-        """Nothing: the layer is part of a model that is warm."""
-
-    def close(self) -> None:
-        """Free everything but the model; safe to call twice."""
-        if self._greedy:
-            self._lib.llama_sampler_free(self._greedy)
-            self._greedy = None
-        self._context.close()
+            self._context.put_states(b"".join(states))
+            self._decode(known)
 
     def _is_ready(self, request: DraftRequest) -> bool:
         """Whether all tokens but the last are known, and the state behind them."""
         own = self._memories[request.sequence]
         is_next = own.owner is request.owner and len(own.tokens) == len(request.tokens) - 1
+        self._last_states[request.sequence] = own.states[-self._width :]
         return is_next and bool(own.states)
+
+    def _read(self, spans: Sequence[Span]) -> bool:
+        self._context.put_states(b"".join(self._last_states[span.sequence] for span in spans))
+        is_decoded = self._decode(spans)
+        for index, span in enumerate(spans if is_decoded else ()):
+            row: int = self._functions[_ROW](self._context.handle, index)
+            self._last_states[span.sequence] = ctypes.string_at(row, self._width)
+        return is_decoded
+
+    def _end_drafts(self, requests: Sequence[DraftRequest]) -> None:
+        for request in requests:
+            self._context.remove(request.sequence, len(self._memories[request.sequence].tokens))
 
     def _align(self, job: Job, span: Span) -> bytes:
         """Forget what is not before the span; returns the hidden state behind the token before it.
@@ -199,14 +160,5 @@ class MtpHead:
         self._context.remove(sequence, 0)
         self._memories[sequence] = _Memory()
 
-    def _decode(self, spans: list[Span], states: Sequence[bytes]) -> bool:
-        """Decode tokens with hidden states; after a failure the whole memory is cleared."""
-        try:
-            self._context.put_states(b"".join(states))
-            if self._context.decode(spans) == DECODED:
-                return True
-        except BackendError:  # an answer needs no draft, so it goes on without
-            pass
-        self._context.clear()
+    def _forget_all(self) -> None:
         self._memories = [_Memory() for _ in self._memories]
-        return False

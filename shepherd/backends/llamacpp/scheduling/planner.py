@@ -72,8 +72,8 @@ class PrefillPace:
         self._limits = limits
         self.speed = 0.0
         """Tokens per second; 0 before any measurement."""
-        self.last_step = (0, 0.0)
-        """The tokens of the last measured step, and its seconds at this speed."""
+        self.last_tokens = 0
+        """Those of the last measured step."""
 
     def note(self, tokens: int, seconds: float) -> None:
         """Learn from a step; small steps are ignored, which take longer for each token."""
@@ -83,7 +83,12 @@ class PrefillPace:
         # Once it is slower, attention covers more tokens, and the next step is not faster.
         is_slower = speed < self.speed
         self.speed = speed if is_slower or not self.speed else (self.speed + speed) / 2
-        self.last_step = tokens, tokens / self.speed
+        self.last_tokens = tokens
+
+    @property
+    def last_seconds(self) -> float:
+        """What the last measured step takes at this speed; 0 before any measurement."""
+        return self.last_tokens / self.speed if self.speed else 0.0
 
     def limit(
         self,
@@ -276,7 +281,8 @@ class Planner:
         if not only_answers:
             self._pool.note_batch(tokens, seconds)
         if self._speculator is not None and only_answers:
-            self._speculator.note_batch(tokens, seconds, self._pace.last_step)
+            prompt = self._pace.last_tokens, self._pace.last_seconds
+            self._speculator.note_batch(tokens, seconds, prompt)
 
     def note_draft(self, part: Part, accepted: int) -> None:
         """Learn from a draft whose first `accepted` tokens were right."""

@@ -84,8 +84,10 @@ class JobQueue:
         """Give sequences to waiting jobs; yields each such job."""
         self._interrupt_long_prompt()
         while self._waiting and (job := self._job_to_admit()):
-            if not self._has_sequence():
-                self._preempt()  # `_job_to_admit` has checked that a request can spare one
+            surplus = None if self._has_sequence() else surplus_job(self._waiting, self.active)
+            if surplus is not None:  # a request that has several sequences can spare one
+                self._requeue(surplus)
+                self._full_until = 0.0
             self._timer.settle()  # moving memory takes time that is not the queued batch's
             sequence = self._acquire(job)
             if sequence is None:
@@ -183,13 +185,6 @@ class JobQueue:
         """Whether a waiting job can get a sequence, and memory for it."""
         is_full = bool(self.active) and monotonic() < self._full_until
         return not is_full and self._pool.has_free()
-
-    def _preempt(self) -> None:
-        """Take one sequence from a request that has several."""
-        job = surplus_job(self._waiting, self.active)
-        if job is not None:
-            self._requeue(job)
-            self._full_until = 0.0
 
     def _interrupt_long_prompt(self) -> None:
         """Interrupt a long prompt for a much shorter one that waits and has a sequence to get."""

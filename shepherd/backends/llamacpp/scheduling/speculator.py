@@ -27,7 +27,7 @@ class Speculator:
         vocab: Vocab,
         *,
         lookup: bool = True,
-        model: draft_model.DraftModel | MtpHead | None = None,
+        model: draft_model.Drafter | None = None,
         always: bool = False,
         exact: bool = False,
         limits: devices.DeviceLimits = devices.CPU_LIMITS,
@@ -138,7 +138,7 @@ class Speculator:
 
     def _from_model(
         self,
-        model: draft_model.DraftModel | MtpHead,
+        model: draft_model.Drafter,
         jobs: list[Job],
         room: int,
         context_size: int,
@@ -212,7 +212,7 @@ def open_speculator(
     if not (lookup or _drafts_by_model(settings)):
         return None
     with ExitStack() as resources:
-        draft: draft_model.DraftModel | MtpHead | None = None
+        draft: draft_model.Drafter | None = None
         if _drafts_by_model(settings):
             draft = _open_draft(settings, model, context)
         elif mtp:
