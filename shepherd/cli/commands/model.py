@@ -13,7 +13,7 @@ from shepherd.errors import ModelLoadError
 from shepherd.models import BUILTIN_NAME, builtin_model
 
 if TYPE_CHECKING:
-    from shepherd.backends.llamacpp.native.gguf import ModelSummary
+    from shepherd.backends.llamacpp.native.sizes import ModelSummary
     from shepherd.cli.commands.model_ollama import OllamaModels
 
 LISTED_CONTEXT = 8192
@@ -40,7 +40,8 @@ def list_models(context: typer.Context, provider: OnServer = "") -> None:
     if provider:
         _ollama(provider).list()
         return
-    from shepherd.backends.llamacpp.native.gguf import available_models, summarise
+    from shepherd.backends.llamacpp.native.gguf import available_models
+    from shepherd.backends.llamacpp.native.sizes import summarise
 
     directory = loaded_config(context).llamacpp.models_path
     files = available_models(directory) if directory.is_dir() else []
@@ -67,7 +68,8 @@ def info(
         _ollama(provider).info(name)
         return
     from shepherd.backends.llamacpp.native.fitting import fit_model
-    from shepherd.backends.llamacpp.native.gguf import check_model_file, locate_model, summarise
+    from shepherd.backends.llamacpp.native.gguf import check_model_file, locate_model
+    from shepherd.backends.llamacpp.native.sizes import summarise
     from shepherd.backends.llamacpp.vision.projector import choose_projector
 
     config = loaded_config(context)

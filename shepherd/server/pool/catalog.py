@@ -142,7 +142,8 @@ def _undescribed(name: str, settings: LlamaCppSection) -> ModelInfo:
 def _described(name: str, path: Path, settings: LlamaCppSection) -> ModelInfo | None:
     """The model of a file, as its header tells; None if the file is damaged."""
     from shepherd.backends.llamacpp.embedding_engine import kind_of, pooling_of
-    from shepherd.backends.llamacpp.native.gguf import check_model_file, summarise
+    from shepherd.backends.llamacpp.native.gguf import check_model_file
+    from shepherd.backends.llamacpp.native.sizes import summarise
     from shepherd.backends.llamacpp.vision.projector import choose_projector
 
     others = settings.model_copy(update=settings_of_others(settings))

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.native.fitting import fit_model
-from shepherd.backends.llamacpp.native.gguf import check_model_file, read_header, summarise
-from shepherd.backends.llamacpp.native.sizes import model_sizes
+from shepherd.backends.llamacpp.native.gguf import check_model_file, read_header
+from shepherd.backends.llamacpp.native.sizes import model_sizes, summarise
 from shepherd.errors import ModelLoadError
 from tests.backends.llamacpp.support import PUP, loaded, settings
 from tests.examples import examples

@@ -9,8 +9,7 @@ from typing import Any, cast
 
 from msgspec import Struct, structs
 
-from shepherd.backends.output.style import detect_style
-from shepherd.catalog.model_files import SUFFIX, models_in, parts_of
+from shepherd.catalog.model_files import SUFFIX, models_in
 from shepherd.errors import ModelLoadError
 
 _MAGIC = b"GGUF"
@@ -43,15 +42,6 @@ _BLOCKS: dict[int, tuple[int, int]] = {
     39: (32, 17), 40: (64, 36), 41: (128, 18),
 }  # fmt: skip
 """Elements and bytes of a block by ggml type; other types count as empty."""
-
-_QUANTS = {
-    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K",
-    11: "Q3_K_S", 12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S",
-    17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS", 21: "Q2_K_S", 22: "IQ3_XS",
-    23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S", 29: "IQ2_M",
-    30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4",
-}  # fmt: skip
-"""llama.cpp's names by `general.file_type`."""
 
 
 class GgufHeader(Struct, frozen=True):
@@ -148,7 +138,7 @@ class _Reader:
                 vocabulary = self._array_length
         weights: dict[str, int] = {}
         ends = [self._tensor_end(weights) for _ in range(tensors)]
-        alignment = _number(values, "general.alignment") or _DEFAULT_ALIGNMENT
+        alignment = number_of(values, "general.alignment") or _DEFAULT_ALIGNMENT
         start = -(-self._at // alignment) * alignment  # rounded up
         needs = start + max(ends) if ends else self._at
         _check_numbers(values)
@@ -222,7 +212,7 @@ class _Reader:
 
 def _check_numbers(values: Mapping[str, Any]) -> None:
     """Raise ValueError if a model's own numbers are far beyond those of any model."""
-    architecture = f"{_text(values, 'general.architecture')}."
+    architecture = f"{text_of(values, 'general.architecture')}."
     for key, value in values.items():
         limit = MAX_LAYERS if key.endswith(".block_count") else _MAX_NUMBER
         numbers = cast(list[Any], value if isinstance(value, list) else [value])
@@ -230,65 +220,13 @@ def _check_numbers(values: Mapping[str, Any]) -> None:
             raise ValueError(f"{key} is {value}")
 
 
-class ModelSummary(Struct, frozen=True):
-    """A model; `size` is in bytes and covers all files, `context` is in tokens.
-
-    `cache_bytes` is the size of one token in the cache at f16. 0 means unknown.
-    """
-
-    path: Path
-    name: str
-    architecture: str
-    size: int
-    parameters: str
-    quantisation: str
-    context: int
-    family: str
-    cache_bytes: int
-
-    def needs(self, context: int) -> int:
-        """The approximate memory in bytes with `context` tokens of context."""
-        return self.size + self.cache_bytes * context
-
-
-def summarise(path: Path) -> ModelSummary:
-    """The summary of the model whose first file is at `path`; raises ModelLoadError."""
-    values = check_model_file(path).values
-    architecture = _text(values, "general.architecture")
-    return ModelSummary(
-        path=path,
-        name=_text(values, "general.name") or path.stem,
-        architecture=architecture,
-        size=sum(part.stat().st_size for part in parts_of(path)),
-        parameters=_text(values, "general.size_label"),
-        quantisation=_QUANTS.get(_number(values, "general.file_type", -1), ""),
-        context=_number(values, f"{architecture}.context_length"),
-        family=detect_style(_text(values, "tokenizer.chat_template")).family,
-        cache_bytes=_cache_bytes(values, architecture),
-    )
-
-
-def _cache_bytes(values: dict[str, Any], architecture: str) -> int:
-    """About the size of one token in the cache at f16; 0 if the header does not tell."""
-
-    def number(key: str) -> int:
-        return _number(values, f"{architecture}.{key}")
-
-    heads = number("attention.head_count")
-    usual_width = number("embedding_length") // heads if heads else 0
-    width = number("attention.key_length") or usual_width
-    # The heads of a group share keys and values, which have two bytes a number each.
-    key_heads = number("attention.head_count_kv") or heads
-    return 4 * number("block_count") * key_heads * width
-
-
-def _text(values: Mapping[str, Any], key: str) -> str:
+def text_of(values: Mapping[str, Any], key: str) -> str:
     """A text of a header; "" without it, or if it is something else."""
     value = values.get(key)
     return value if isinstance(value, str) else ""
 
 
-def _number(values: Mapping[str, Any], key: str, default: int = 0) -> int:
+def number_of(values: Mapping[str, Any], key: str, default: int = 0) -> int:
     """A whole number of a header; bools, which are numbers in Python, are none here."""
     value = values.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) else default

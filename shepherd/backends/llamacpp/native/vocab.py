@@ -34,6 +34,13 @@ class Vocab:
         self.is_sentencepiece: bool = self._lib.llama_vocab_type(handle) == _VOCAB_SPM
         self._pieces: dict[int, bytes] = {}
         self._ends: dict[int, bool] = {}
+        mask = ATTR_CONTROL | ATTR_UNKNOWN | ATTR_USER_DEFINED
+        attributes = (int(self._lib.llama_vocab_get_attr(handle, t)) for t in range(self.size))
+        self.specials = {t: bits for t, bits in enumerate(attributes) if bits & mask}
+        """The control, unknown and user-defined tokens, with their attributes."""
+        candidates = {*self.specials, self.eos} - {_NO_TOKEN}
+        self.ends = sorted(token for token in candidates if self.is_eog(token))
+        """The tokens that end a generation."""
 
     def tokenize(
         self, text: str, *, parse_special: bool = False, add_special: bool = False
@@ -88,34 +95,10 @@ class Vocab:
             self._ends[token] = ends
         return ends
 
-    @property  # a protocol that has a property takes no `cached_property`
-    def specials(self) -> dict[int, int]:
-        """The control, unknown and user-defined tokens, with their attributes."""
-        return self._specials
-
-    @cached_property
-    def _specials(self) -> dict[int, int]:
-        mask = ATTR_CONTROL | ATTR_UNKNOWN | ATTR_USER_DEFINED
-        attributes = (
-            (token, int(self._lib.llama_vocab_get_attr(self.handle, token)))
-            for token in range(self.size)
-        )
-        return {token: attr for token, attr in attributes if attr & mask}
-
     @cached_property
     def controls(self) -> frozenset[int]:
         """The control tokens, which only a template may write."""
         return frozenset(token for token, attr in self.specials.items() if attr & ATTR_CONTROL)
-
-    @property
-    def ends(self) -> list[int]:
-        """The tokens that end a generation."""
-        return self._ending
-
-    @cached_property
-    def _ending(self) -> list[int]:
-        candidates = {*self.specials, self.eos} - {_NO_TOKEN}
-        return sorted(token for token in candidates if self.is_eog(token))
 
     @cached_property
     def token_bytes(self) -> TokenBytes:
