@@ -18,7 +18,7 @@ from shepherd.backends.inprocess import answer, threads
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.native.context import Interrupt
 from shepherd.backends.llamacpp.rpc.workers import WorkerLostError
-from shepherd.backends.llamacpp.scheduling.job import Job, Outbox, Phase, Post
+from shepherd.backends.llamacpp.scheduling.job import Job, Phase, Post
 from shepherd.errors import BackendError, ModelLoadError, ShepherdError
 
 logger = logging.getLogger(__name__)
@@ -35,9 +35,8 @@ Command = Callable[[Engine], None]
 class Worker:
     """Runs an engine on its own thread. All methods may be called from any thread.
 
-    Updates are delivered on the event loop that was running when the worker was made. Those of one
-    step, or of several short steps, are delivered in one call. Every job gets a last update,
-    however the thread ends.
+    Updates are delivered on the event loop that was running when the worker was made, those of one
+    step in one call. Every job gets a last update, however the thread ends.
     """
 
     def __init__(self, load: Callable[[Post, Callable[[], None]], Engine]) -> None:
@@ -52,7 +51,8 @@ class Worker:
         self._load = load
         self._loop = asyncio.get_running_loop()
         self._commands: SimpleQueue[Command] = SimpleQueue()
-        self._outbox = Outbox(self._deliver_updates)
+        self._updates: list[tuple[Job, answer.Update]] = []
+        """What the event loop has not got yet."""
         self._gate = threading.Lock()
         """Held while a command is queued: none may come after those that the end has run."""
         self._ended: BackendError | None = None
@@ -134,7 +134,7 @@ class Worker:
     def _run(self) -> None:
         """The whole life of the thread: load, serve, and free everything however that ends."""
         try:
-            engine = self._load(self._outbox.post, self._wake)
+            engine = self._load(lambda job, new: self._updates.append((job, new)), self._wake)
         except ShepherdError as error:
             self.loaded.set_exception(error)
             return
@@ -167,17 +167,16 @@ class Worker:
                 if not self._commands.empty():
                     continue  # that command's interrupt may have been cleared just now
             engine.check_workers()
-            if not scheduler.steady:
-                self._outbox.flush()  # the next step reads prompts, which may take long
+            self._deliver_updates()  # of the commands: the next step may take long
             if not self._stopping:
                 scheduler.step(self._commands.empty)
             self._heart.beat()
             # With a prompt that is ready, its caller sends `start` as soon as it hears of it.
             if scheduler.pop_ready() and not scheduler.queue.idle:
-                self._outbox.flush()
+                self._deliver_updates()
                 # Else a `start` that comes a moment later would have to wait for the next step.
                 self._run_next(engine, START_TIMEOUT)
-            self._outbox.flush(hold=scheduler.steady and not scheduler.queue.idle)
+            self._deliver_updates()
 
     def _warm_up(self, engine: Engine) -> None:
         """Warm up, unless the first request comes before."""
@@ -211,8 +210,11 @@ class Worker:
         command(engine)
         return True
 
-    def _deliver_updates(self, updates: list[tuple[Job, answer.Update]]) -> None:
-        """Pass updates to the event loop in one call."""
+    def _deliver_updates(self) -> None:
+        """Pass all updates to the event loop in one call."""
+        updates, self._updates = self._updates, []
+        if not updates:
+            return
         try:
             self._loop.call_soon_threadsafe(_deliver, updates)
         except RuntimeError:
@@ -228,7 +230,7 @@ class Worker:
             self._ended = error
         self._run_commands(engine, wait=False)  # so that a job sent just before gets an end, too
         engine.scheduler.queue.abandon(error)
-        self._outbox.flush()
+        self._deliver_updates()
         try:
             if orderly:
                 engine.scheduler.pool.save_all()

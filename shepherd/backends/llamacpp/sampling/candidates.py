@@ -167,9 +167,7 @@ class Shortlist:
     def __init__(self, vocabulary: int, leaders: int, biases: Mapping[int, float]) -> None:
         """The chain adds `biases` to logits, then it chooses `leaders` tokens."""
         self._vocabulary = vocabulary
-        self._biases = biases
         self._raised = [token for token, bias in biases.items() if bias > 0]
-        self._is_single = leaders == 1
         self._leaders = leaders + len(biases)  # each bias may remove one of the leaders
         self._candidates = Candidates(MAX_TOKENS) if self._leaders <= MAX_TOKENS else None
 
@@ -187,19 +185,6 @@ class Shortlist:
             return None
         self._candidates.fill_some(row, tokens)
         return self._candidates
-
-    def best(self, context: NativeContext, index: int) -> int | None:
-        """The token with the highest logit, if that decides; else None."""
-        if not self._is_single:  # the samplers choose among several
-            return None
-        row = logits_row(context, index, self._vocabulary)
-        token = int(row.argmax())
-        logit = float(row[token])
-        biased = (float(row[t]) + bias for t, bias in self._biases.items())
-        # A bias may lower the best token, or raise another one: then the samplers must decide.
-        if token in self._biases or not max(biased, default=-math.inf) < logit:
-            return None
-        return token
 
 
 class PromptMeter:

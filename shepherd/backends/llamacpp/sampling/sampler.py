@@ -201,9 +201,6 @@ class SamplerChain:
         """A token without regard to the grammar."""
         candidates = None
         if self._shortlist is not None:
-            best = self._shortlist.best(context, index)
-            if best is not None:  # no sampler is needed to choose it
-                return best
             candidates = self._shortlist.candidates(context, index)
         if candidates is None:
             candidates = self._filled(context, index)

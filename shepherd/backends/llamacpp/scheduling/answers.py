@@ -102,6 +102,7 @@ class Answers:
         logprob = None if job.sampler is None else job.sampler.logprob
         if text or logprob is not None:  # a token may be a part of a character only
             self._post(job, Text(text, logprob))
+            job.has_text = True
 
     def end(self, job: Job) -> None:
         """Post all text that is left of an answer that ends, and keep its tokens for drafts."""

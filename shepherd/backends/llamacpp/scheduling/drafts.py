@@ -183,12 +183,8 @@ class NgramIndex:
 
         A repetition at the end is assumed to continue.
         """
-        self._add(tokens)
-        start = self._behind.get(tuple(tokens[-self._size :]))
-        if start is None:
-            return []
-        draft = list(tokens[start : start + max_tokens])
-        while len(draft) < max_tokens:  # the match is near the end, so its tokens come again
+        draft = self.follow(tokens, tokens, max_tokens)
+        while 0 < len(draft) < max_tokens:  # the match is near the end, so its tokens come again
             draft += draft[: max_tokens - len(draft)]
         return draft
 

@@ -5,9 +5,9 @@ import codecs
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from time import monotonic, perf_counter
+from time import perf_counter
 
-from shepherd.backends.inprocess.answer import Text, Update
+from shepherd.backends.inprocess.answer import Update
 from shepherd.backends.inprocess.constraint import CompiledConstraint
 from shepherd.backends.llamacpp.cache.returns import Return
 from shepherd.backends.llamacpp.cache.sequences import CachedSequence
@@ -19,10 +19,6 @@ from shepherd.backends.llamacpp.vision.parts import ImageRun
 from shepherd.backends.output.markers import StopMatcher
 from shepherd.events import Stats
 from shepherd.sampling import Sampling
-
-HOLD_SECONDS = 0.004
-"""Seconds that text may wait for more text: waking the event loop costs as much as a token of a
-small model, and this delay is not visible."""
 
 
 class Phase(Enum):
@@ -204,38 +200,6 @@ class Job:
 
 Post = Callable[[Job, Update], None]
 """Sends a job's update to the event loop."""
-
-
-Deliver = Callable[[list[tuple[Job, Update]]], None]
-
-
-class Outbox:
-    """Collects updates and delivers them in one call. Owner thread only."""
-
-    def __init__(self, deliver: Deliver, clock: Callable[[], float] = monotonic) -> None:
-        self._deliver = deliver
-        self._clock = clock
-        self._updates: list[tuple[Job, Update]] = []
-        self._urgent = False
-        self._last_sent = 0.0
-
-    def post(self, job: Job, update: Update) -> None:
-        """Take an update; all are urgent but text after an answer's first."""
-        self._updates.append((job, update))
-        if not isinstance(update, Text) or not job.has_text:
-            self._urgent = True
-        job.has_text = job.has_text or isinstance(update, Text)
-
-    def flush(self, *, hold: bool = False) -> None:
-        """Deliver everything; with `hold`, recent text may wait for the next flush."""
-        if not self._updates:
-            return
-        now = self._clock()
-        if hold and not self._urgent and now - self._last_sent < HOLD_SECONDS:
-            return
-        updates, self._updates = self._updates, []
-        self._urgent, self._last_sent = False, now
-        self._deliver(updates)
 
 
 class Mailbox:

@@ -99,13 +99,6 @@ class Scheduler:
         if job.phase is not Phase.DONE:
             self.queue.end(job)
 
-    @property
-    def steady(self) -> bool:
-        """Whether the next step only continues running answers."""
-        if self.queue.can_admit():  # the step would read a prompt
-            return False
-        return all(job.phase is not Phase.PREFILL for job in self.queue.active)
-
     def pop_ready(self) -> bool:
         """Whether a request became ready to generate since the last call."""
         became_ready, self._became_ready = self._became_ready, False

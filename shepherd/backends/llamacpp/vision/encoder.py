@@ -26,9 +26,6 @@ MAX_EMBEDDING_BYTES = 256 * 1024 * 1024
 MAX_KNOWN_IMAGES = 512
 """Images whose tokens are kept; those of later ones are computed again."""
 
-_MAX_HASHED = 256 * 1024
-"""Larger images are hashed on another thread, in which the event loop goes on."""
-
 
 class _Request(Struct, eq=False):
     """An image that waits for its embeddings, with a question to each job that wants them.
@@ -74,10 +71,7 @@ class ImageEncoder:
 
     async def prepare(self, image: Image) -> parts.ImageTokens:
         """The tokens of an image; raises ImageError if it can't be read, or ModelLoadError."""
-        if len(image.data) > _MAX_HASHED:
-            key = await asyncio.to_thread(self._key, image)
-        else:
-            key = self._key(image)
+        key = await asyncio.to_thread(self._key, image)
         with self._lock:
             known_tokens = self._known.get(key)
         return known_tokens or await self._thread.run(self._prepare, key, image)
