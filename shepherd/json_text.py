@@ -27,6 +27,16 @@ def read_json(text: bytes) -> object:
         return json.loads(text.decode("utf-8", "replace"))
 
 
+def object_in(text: str | bytes) -> dict[str, Any]:
+    """The object that a text is; {} for other texts, and for one that is nested too deep."""
+    data = text.encode("utf-8", "replace") if isinstance(text, str) else text
+    try:
+        value = as_object(read_json(data))
+    except (ValueError, RecursionError):
+        return {}
+    return {} if too_deep(data, value) else value
+
+
 def to_json(data: object) -> str:
     """The JSON text; a lone surrogate, which a model can write, becomes a question mark.
 

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.json_text import as_object, json_bytes, read_json, referenced, strict_json
+from shepherd.json_text import (
+    as_object,
+    json_bytes,
+    object_in,
+    read_json,
+    referenced,
+    strict_json,
+)
 
 LETTERS = st.characters(codec=None, exclude_categories=())  # half letters too
 VALUES = st.recursive(
@@ -113,3 +120,18 @@ def test_a_reference_names_a_part_of_its_own_schema(reference: str, expected: st
     parts = {"Point": {"title": "a point"}, "a/b": {"title": "a slash"}, "N": {"$anchor": "node"}}
     schema = {"title": "the root", "$defs": parts}
     assert as_object(referenced(schema, reference)).get("title") == expected
+
+
+@given(st.one_of(VALUES.map(json.dumps), st.text(LETTERS)))
+def test_a_text_is_an_object_or_gives_an_empty_one(text: str) -> None:
+    try:
+        value: object = json.loads(text.encode("utf-8", "replace").decode())
+    except ValueError:
+        value = None
+    assert repr(object_in(text)) == repr(as_object(value))
+    assert object_in(text.encode("utf-8", "replace")).keys() == as_object(value).keys()
+
+
+def test_an_object_that_is_nested_too_deep_counts_as_none() -> None:
+    for depth in (200, 100_000):
+        assert object_in('{"a":' * depth + "1" + "}" * depth) == {}

@@ -329,19 +329,8 @@ class Reading:
             self._has_done_mark = self._has_done_mark or text == _DONE
             if self._has_done_mark:
                 break
-            deltas += self._decoder.feed(name, _object(text))
+            deltas += self._decoder.feed(name, json_text.object_in(text))
         if deltas:
             self._answer.take(deltas)
             if self._answer_began_at is None and self._answer.started:
                 self._answer_began_at = self._clock()
-
-
-def _object(text: bytes) -> messages.JsonObject:
-    """The event's object; {} for any other value, from which a decoder makes nothing."""
-    try:
-        value = json_text.read_json(text)
-    except (ValueError, RecursionError):
-        return {}
-    if not isinstance(value, dict) or json_text.too_deep(text, value):
-        return {}
-    return cast(messages.JsonObject, value)

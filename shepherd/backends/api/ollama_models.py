@@ -1,7 +1,6 @@
 """Manages the models of an Ollama server: list, show, pull, unload."""
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -12,7 +11,7 @@ from msgspec import Struct
 from shepherd.backends.api.ollama import entries, stored_window, trained_context
 from shepherd.backends.output.style import GENERIC, detect_style
 from shepherd.errors import AccessError, BackendError, InvalidRequestError, UnreachableError
-from shepherd.json_text import as_count, as_object, as_text, as_texts
+from shepherd.json_text import as_count, as_object, as_text, as_texts, object_in
 from shepherd.messages import JsonObject
 
 
@@ -149,7 +148,7 @@ class OllamaManager(Struct, frozen=True):
         is_complete = False
         async with self._stream("POST", _PULL, body, _PATIENT) as response:
             async for line in response.aiter_lines():
-                step = _object(line)
+                step = object_in(line)
                 if "error" in step:  # the status of the answer was sent before
                     raise _failed_pull(model, as_text(step["error"]))
                 if step:
@@ -171,7 +170,7 @@ class OllamaManager(Struct, frozen=True):
     async def _ask(self, method: str, path: str, body: JsonObject | None = None) -> JsonObject:
         """The server's answer as one object; raises InvalidRequestError for anything else."""
         async with self._stream(method, path, body, _QUICK) as response:
-            result = _object((await response.aread()).decode("utf-8", "replace"))
+            result = object_in(await response.aread())
         if not result:
             raise InvalidRequestError(f"The server at {self.base_url} is not an Ollama server")
         return result
@@ -200,7 +199,7 @@ class OllamaManager(Struct, frozen=True):
 
     def _refusal(self, status: int, text: str, body: JsonObject, path: str) -> BackendError:
         """The error for an unsuccessful `status` with this `text`; `body` and `path` were sent."""
-        message = as_text(_object(text).get("error")) or text.strip()[:_MAX_REASON]
+        message = as_text(object_in(text).get("error")) or text.strip()[:_MAX_REASON]
         reason = " ".join(message.split()) or f"status {status}"
         if status in (401, 403):
             what = "the key" if self.headers else "the request, and no key was sent"
@@ -222,14 +221,6 @@ def _failed_pull(model: str, message: str) -> InvalidRequestError:
     is_unknown = "file does not exist" in reason
     hint = "; look for its name at https://ollama.com/search" if is_unknown else ""
     return InvalidRequestError(f"Ollama can't pull {model}: {reason}{hint}", "model")
-
-
-def _object(text: str) -> JsonObject:
-    """The JSON object in `text`, or {} if there is none."""
-    try:
-        return as_object(json.loads(text))
-    except ValueError:
-        return {}
 
 
 MAX_ATTEMPTS = 5

@@ -6,7 +6,7 @@ few can do. A template that uses others is odd, and `render_process` renders it 
 ended. It may be harmless: then it only costs a millisecond more.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from jinja2 import nodes
 
@@ -71,16 +71,23 @@ def oddity(template: nodes.Template) -> str:
 
 def _odd(node: nodes.Node, macros: Collection[str]) -> str:
     """What is odd about this node by itself."""
-    if not isinstance(node, _NODES):
-        return type(node).__name__
-    rule = _RULES.get(type(node))
-    if rule is not None and not rule(node):
-        return f"{type(node).__name__} in an unusual way"
-    if isinstance(node, nodes.Filter):
-        return "" if _is_plain_filter(node) else f"the filter {node.name} in an unusual way"
-    if isinstance(node, nodes.Call):
-        return _odd_call(node, macros)
-    return ""
+    is_plain = True
+    match node:
+        case nodes.Const(value=int() as number):
+            is_plain = abs(number) <= _MAX_NUMBER
+        case nodes.For(recursive=is_recursive):
+            is_plain = not is_recursive
+        case nodes.Add() | nodes.Concat():
+            is_plain = _is_short(node)
+        case nodes.Filter(name=name) if not _is_plain_filter(node):
+            return f"the filter {name} in an unusual way"
+        case nodes.Call():
+            return _odd_call(node, macros)
+        case _ if not isinstance(node, _NODES):
+            return type(node).__name__
+        case _:
+            pass
+    return "" if is_plain else f"{type(node).__name__} in an unusual way"
 
 
 def _is_plain_filter(node: nodes.Filter) -> bool:
@@ -131,11 +138,6 @@ def _is_date(node: nodes.Node) -> bool:
     return isinstance(text, str) and len(text) <= _MAX_PIECE and not any(map(str.isdigit, text))
 
 
-def _is_small_number(node: nodes.Node) -> bool:
-    assert isinstance(node, nodes.Const)
-    return not isinstance(node.value, int) or abs(node.value) <= _MAX_NUMBER
-
-
 def _nested(template: nodes.Template, macros: Mapping[str, nodes.Macro]) -> str:
     """What puts a list that the template has made into another one: each could double the last."""
     made: set[str] = set()
@@ -183,21 +185,7 @@ def _mentioned(node: nodes.Node) -> set[str]:
     return names | {part.attr for part in node.find_all(nodes.NSRef)}
 
 
-def _is_not_recursive(node: nodes.Node) -> bool:
-    assert isinstance(node, nodes.For)
-    return not node.recursive
-
-
 def _is_short(node: nodes.Node) -> bool:
     """Whether an expression joins few variables."""
     names = node.find_all(nodes.Name)
     return sum(1 for _ in zip(range(_MAX_VARIABLES + 1), names, strict=False)) <= _MAX_VARIABLES
-
-
-_RULES: Mapping[type[nodes.Node], Callable[[nodes.Node], bool]] = {
-    nodes.Const: _is_small_number,
-    nodes.For: _is_not_recursive,
-    nodes.Add: _is_short,
-    nodes.Concat: _is_short,
-}
-"""Whether a node of a type is plain, for the types with rules of their own."""

@@ -9,16 +9,14 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 
 from shepherd.backends.base import ModelKind
 from shepherd.backends.embedding import EmbeddingInput, Parts
 from shepherd.backends.inprocess.raw import check_tokens
-from shepherd.backends.llamacpp.native.batch import Batch
-from shepherd.backends.llamacpp.native.bindings import bindings, native_log
-from shepherd.backends.llamacpp.native.context import DECODED, Span
+from shepherd.backends.llamacpp.native.bindings import bindings
+from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span
 from shepherd.backends.llamacpp.native.fitting import fit_model, load_fitted
 from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import (
@@ -26,8 +24,6 @@ from shepherd.backends.llamacpp.native.model import (
     NativeAdapters,
     NativeModel,
     configured_adapters,
-    last_error,
-    load_error,
 )
 from shepherd.backends.llamacpp.native.params import (
     attention,
@@ -68,7 +64,6 @@ class PooledContext:
 
         A file without a pooling type means `Pooling.MEAN`.
         """
-        self._lib = bindings()
         size = settings.context_size or USUAL_CONTEXT
         self.size = min(size, model.trained_context) if model.trained_context > 0 else size
         self.batch_size = min(self.size, batch_size(settings))
@@ -80,55 +75,41 @@ class PooledContext:
         params.n_batch = self.size
         params.embeddings = True
         params.pooling_type = int(self.pooling)
-        native_log.take_errors()
-        self.handle: Any = self._lib.llama_init_from_model(model.handle, params)
-        if not self.handle:
-            raise load_error(f"No context of {self.size} tokens can be made")
-        self._memory: Any = self._lib.llama_get_memory(self.handle)
-        self.sequences: int = self._lib.llama_n_seq_max(self.handle)
+        self._context = NativeContext(model, params)
+        self.handle = self._context.handle
+        self.sequences = self._context.sequences
         ranks = self.pooling is Pooling.RANK
-        self.width: int = 1 if ranks else self._lib.llama_model_n_embd_out(model.handle)
+        self.width: int = 1 if ranks else bindings().llama_model_n_embd_out(model.handle)
         """The numbers in a vector; a score is one number."""
-        self._batch = Batch(self.size)
 
     def compute(self, texts: Sequence[Sequence[int]]) -> list[list[float]]:
         """The vector of each text, at most `sequences` texts of `size` tokens together.
 
         Raises BackendError if llama.cpp can't compute them.
         """
-        self._clear()
         spans = [
             Span(i, 0, text, wants_logits=True, outputs=len(text)) for i, text in enumerate(texts)
         ]
-        self._batch.fill(spans)
-        code: int = self._lib.llama_decode(self.handle, self._batch.native)
         try:
-            if code != DECODED:
-                raise BackendError(f"llama.cpp could not compute a batch ({code}): {last_error()}")
+            if self._context.decode(spans) != DECODED:
+                raise BackendError("llama.cpp has no room for a batch of texts")
             return [self._vector(sequence) for sequence in range(len(texts))]
         finally:
-            self._clear()
+            self._context.clear()
 
     def close(self) -> None:
         """Free the context; safe to call twice."""
-        if self.handle:
-            self._lib.llama_free(self.handle)
-            self.handle = None
+        self._context.close()
 
     def _vector(self, sequence: int) -> list[float]:
         """The vector of a computed text; raises BackendError if it has none, or no numbers."""
-        pointer = self._lib.llama_get_embeddings_seq(self.handle, sequence)
+        pointer = bindings().llama_get_embeddings_seq(self.handle, sequence)
         if not pointer:
             raise BackendError("llama.cpp gives no vector for a text")
         numbers = array("f", ctypes.string_at(pointer, 4 * self.width))
         if not all(map(math.isfinite, numbers)):
             raise BackendError("the model's vector for a text is not a number")
         return numbers.tolist()
-
-    def _clear(self) -> None:
-        """Drop the tokens of all texts."""
-        if self._memory:  # an encoder has none
-            self._lib.llama_memory_clear(self._memory, False)
 
 
 def kind_of(pooling: Pooling | None) -> ModelKind:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from shepherd import errors, messages
 from shepherd.backends.inprocess import special
+from shepherd.json_text import as_count, as_object
 
 CONFIG = "config.json"
 GENERATION = "generation_config.json"
@@ -42,13 +43,13 @@ def read_facts(model: str, fetch: Fetch | None = None) -> ModelFacts:
             f"{model} is not a model for TensorRT-LLM: it has no {CONFIG}. Give a directory with a "
             "Hugging Face checkpoint or an engine, or a name on the hub (OWNER/NAME)."
         )
-    build = _object(config.get("build_config"))
+    build = as_object(config.get("build_config"))
     if build:
-        return ModelFacts(_positive(build.get("max_seq_len")), is_engine=True)
+        return ModelFacts(as_count(build.get("max_seq_len")) or 0, is_engine=True)
     generation = _read(model, GENERATION, fetch) or {}
-    text = _object(config.get("text_config"))  # of a model that also sees
+    text = as_object(config.get("text_config"))  # of a model that also sees
     ends = (_end_tokens(part) for part in (generation, config, text))
-    sizes = (_positive(part.get(key)) for part in (config, text) for key in _CONTEXT_KEYS)
+    sizes = (as_count(part.get(key)) for part in (config, text) for key in _CONTEXT_KEYS)
     return ModelFacts(next(filter(None, sizes), 0), next(filter(None, ends), ()))
 
 
@@ -90,17 +91,7 @@ def _read(model: str, name: str, fetch: Fetch) -> messages.JsonObject | None:
         data: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise errors.ModelLoadError(f"{path} can't be read: {error}") from error
-    return _object(data)
-
-
-def _object(value: object) -> messages.JsonObject:
-    """The value if it is an object, else an empty one."""
-    return cast(messages.JsonObject, value) if isinstance(value, dict) else {}
-
-
-def _positive(value: object) -> int:
-    """The value if it is a whole number above 0, else 0; to Python a bool is an int."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    return as_object(data)
 
 
 def _end_tokens(part: messages.JsonObject) -> tuple[int, ...]:

@@ -190,7 +190,7 @@ class SharedSessionClient:
         except httpx.TransportError as error:
             raise self._unreachable(error) from error
         if response.is_success or response.status_code in ignored:
-            return _object(response.content)
+            return json_text.object_in(response.content)
         raise self._refused(response)
 
     def _unreachable(self, error: httpx.TransportError) -> errors.UnreachableError:
@@ -204,7 +204,7 @@ class SharedSessionClient:
     def _refused(self, response: httpx.Response) -> errors.BackendError:
         """The error for an answer that refuses, by its status."""
         status = response.status_code
-        fields = json_text.as_object(_object(response.content).get("error"))
+        fields = json_text.as_object(json_text.object_in(response.content).get("error"))
         message = str(fields.get("message") or f"{self.url} answered with status {status}.")
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             return errors.AccessError(f"{message} Give the key with --api-key or SHEPHERD_API_KEY.")
@@ -224,12 +224,4 @@ def parse_update(event: StreamEvent) -> RemoteUpdate | None:
         kind = UpdateKind(event.name)
     except ValueError:
         return None
-    return RemoteUpdate(event.id, kind, _object(event.data))
-
-
-def _object(text: bytes) -> messages.JsonObject:
-    """The JSON object in an answer; {} for anything else, as a proxy may send."""
-    try:
-        return json_text.as_object(json_text.read_json(text))
-    except ValueError:
-        return {}
+    return RemoteUpdate(event.id, kind, json_text.object_in(event.data))

@@ -40,7 +40,7 @@ _PREFIX = "models/"
 
 
 def methods_router(context: ServerContext, version: str) -> APIRouter:
-    """The routes that generate, count and make vectors, for one version of the API."""
+    """The routes that generate and count, for one version of the API."""
     router = APIRouter(prefix=f"{version}/models")
 
     @router.post("/{model:path}:generateContent")
@@ -91,6 +91,13 @@ def methods_router(context: ServerContext, version: str) -> APIRouter:
         tokens = await serving.count_tokens(backend, exchange)
         details = [{"modality": "TEXT", "tokenCount": tokens}]
         return JsonResponse({"totalTokens": tokens, "promptTokensDetails": details})
+
+    return router
+
+
+def vectors_router(context: ServerContext, version: str) -> APIRouter:
+    """The routes that make vectors, for one version of the API."""
+    router = APIRouter(prefix=f"{version}/models")
 
     @router.post("/{model:path}:embedContent")
     async def embed_content(
@@ -257,7 +264,9 @@ GEMINI = Api(
     errors=answers.GeminiErrors(),
     routers=lambda context: (
         methods_router(context, BETA),
+        vectors_router(context, BETA),
         methods_router(context, STABLE),
+        vectors_router(context, STABLE),
         models_router(context, BETA),
     ),
     pattern=re.compile(

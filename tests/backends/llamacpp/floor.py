@@ -69,7 +69,7 @@ class Floor:
         self.context = WatchedContext(self.model, parallel, **options)
         self.pool = SequencePool(self.context, self.model.window, host=HostCache(host))
         self.context.batches.clear()
-        speculator = Speculator(self.model.vocab, always=True) if ahead else None
+        speculator = Speculator(self.context, always=True) if ahead else None
         self.told: list[tuple[Job, Update]] = []
         self.may_fail = False
         self.scheduler = Scheduler(self.context, self.pool, self._note, speculator)

@@ -120,7 +120,7 @@ class LateEngine:
             self.context, self.model.window, self.model.vocab.controls, HostCache(1 << 26)
         )
         device.wait()
-        self.costs = Costs(self.model.vocab, always=True)
+        self.costs = Costs(self.context, always=True)
         self.costs.batches = []
         self.ended: dict[Job, Finished] = {}
         self.scheduler = Scheduler(self.context, self.pool, self._note, self.costs)

@@ -55,7 +55,7 @@ class Drafting:
         own.n_rs_seq = MAX_ROLLBACK
         context = NativeContext(model, own)
         self.head = MtpHead(model, context, context_params(EXACT, SEQUENCES, model.traits))
-        speculator = Speculator(model.vocab, lookup=False, model=self.head, always=True)
+        speculator = Speculator(context, lookup=False, model=self.head, always=True)
         pool = SequencePool(context, model.window, model.vocab.controls)
         updates: list[tuple[Job, object]] = []
         scheduler = Scheduler(context, pool, lambda job, u: updates.append((job, u)), speculator)

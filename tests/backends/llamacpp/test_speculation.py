@@ -83,16 +83,16 @@ class Bench:
         self.model.close()
 
 
-Drafts = Callable[[NativeModel], Speculator | None]
+Drafts = Callable[[NativeContext], Speculator | None]
 
 
-def nothing(_model: NativeModel) -> None:
+def nothing(_context: NativeContext) -> None:
     """No drafts."""
 
 
-def lookup(model: NativeModel) -> Speculator:
+def lookup(context: NativeContext) -> Speculator:
     """Drafts from the conversation, whether they pay or not."""
-    return Speculator(model.vocab, always=True)
+    return Speculator(context, always=True)
 
 
 @dataclass
@@ -103,11 +103,11 @@ class Asking:
     sequences: int = SEQUENCES
     opened: list[DraftModel] = field(default_factory=list[DraftModel])
 
-    def __call__(self, model: NativeModel) -> Speculator:
+    def __call__(self, target: NativeContext) -> Speculator:
         draft = NativeModel(self.path, model_params(EXACT, {}))
         context = NativeContext(draft, context_params(EXACT, self.sequences, draft.traits))
         self.opened.append(DraftModel.open(draft, context))
-        return Speculator(model.vocab, lookup=False, model=self.opened[-1], always=True)
+        return Speculator(target, lookup=False, model=self.opened[-1], always=True)
 
 
 def bench(path: Path, drafts: Drafts) -> Bench:
@@ -117,7 +117,7 @@ def bench(path: Path, drafts: Drafts) -> Bench:
     context = NativeContext(model, params)
     pool = SequencePool(context, model.window, model.vocab.controls)
     updates: list[tuple[Job, Update]] = []
-    speculator = drafts(model)
+    speculator = drafts(context)
     scheduler = Scheduler(
         context, pool, lambda job, update: updates.append((job, update)), speculator
     )
@@ -283,7 +283,7 @@ def test_memory_that_cannot_forget_is_left_alone(kind: str, request: pytest.Fixt
     assert engine.speculator is None
     engine.close()
     with pytest.raises(ModelLoadError, match="can't draft"):
-        Asking(path)(one.model)
+        Asking(path)(one.context)
 
 
 @pytest.mark.parametrize("kind", ["lfm2", "qwen35"])

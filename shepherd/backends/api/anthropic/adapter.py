@@ -32,14 +32,11 @@ _STATUS = {
 }
 
 _REASONS = {
-    "end_turn": FinishReason.STOP,
-    "stop_sequence": FinishReason.STOP,
     "tool_use": FinishReason.TOOL_CALLS,
     "max_tokens": FinishReason.LENGTH,
     "model_context_window_exceeded": FinishReason.LENGTH,
-    "refusal": FinishReason.STOP,
-    "pause_turn": FinishReason.STOP,
 }
+"""All others are ends of the model's own."""
 
 _NOTES = {
     "model_context_window_exceeded": "The answer ends here because the context is full.",

@@ -184,12 +184,7 @@ def mark(
 ERROR_PREFIX = "Error:"
 """The beginning of the result of a failed tool call."""
 
-_RULES = Rules(
-    user_first=True,
-    user_last=True,
-    call_id=r"[A-Za-z0-9_-]{1,64}",
-    tool_name=r"[A-Za-z0-9_-]{1,64}",
-)
+_RULES = Rules(user_first=True, user_last=True, call_id=r"[A-Za-z0-9_-]{1,64}")
 
 
 def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObject:

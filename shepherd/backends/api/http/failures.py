@@ -1,10 +1,8 @@
 """Turns a provider's refusals into errors."""
 
-import json
 import re
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import cast
 
 from msgspec import Struct
 
@@ -276,9 +274,5 @@ def is_final(body: object) -> bool:
 
 def _error_object(body: object) -> messages.JsonObject:
     """The `error` in a body, which may be JSON text; {} if it has none."""
-    if isinstance(body, str):
-        try:
-            body = cast(object, json.loads(body))
-        except (ValueError, RecursionError):
-            return {}
-    return json_text.as_object(json_text.as_object(body).get("error"))
+    whole = json_text.object_in(body) if isinstance(body, str) else json_text.as_object(body)
+    return json_text.as_object(whole.get("error"))

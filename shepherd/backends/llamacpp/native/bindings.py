@@ -75,15 +75,17 @@ def bindings() -> Any:
     return lib
 
 
-def ggml_library(signatures: Mapping[str, tuple[Any, ...]]) -> Any:
-    """llama.cpp's library with the types of functions of ggml's; AttributeError without them.
+def native_functions(
+    signatures: Mapping[str, tuple[Any, ...]], prefix: str = "ggml_backend_"
+) -> Any:
+    """llama.cpp's library with the types of functions; AttributeError if this build lacks one.
 
     `signatures` have the type of the result, then those of the arguments, by names without the
-    beginning that all have: `{"dev_count": (c_size_t,)}` is `size_t ggml_backend_dev_count(void)`.
+    `prefix`: `{"dev_count": (c_size_t,)}` is `size_t ggml_backend_dev_count(void)`.
     """
-    library: Any = bindings()._lib  # noqa: SLF001 - the bindings have no names for ggml's own
+    library: Any = bindings()._lib  # noqa: SLF001 - the bindings have no names for them
     for name, (result, *arguments) in signatures.items():
-        function = getattr(library, f"ggml_backend_{name}")
+        function = getattr(library, f"{prefix}{name}")
         function.restype, function.argtypes = result, arguments
     return library
 

@@ -255,7 +255,8 @@ class NativeContext:
     def clear(self) -> None:
         """Drop all sequences."""
         self._rolled_back.clear()
-        self._lib.llama_memory_clear(self._memory, True)
+        if self._memory:  # an encoder has none
+            self._lib.llama_memory_clear(self._memory, True)
 
     def logits(self, index: int, size: int) -> list[float]:
         """The logits at a batch index, for tests and probes."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from shepherd.backends.llamacpp.native.bindings import bindings, ggml_library
+from shepherd.backends.llamacpp.native.bindings import bindings, native_functions
 
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -106,7 +106,7 @@ def _kind(number: int) -> DeviceKind:
 def _ggml() -> Any:
     """llama.cpp's library with the functions about devices; AttributeError without them."""
     size, pointer = ctypes.c_size_t, ctypes.c_void_p
-    return ggml_library(
+    return native_functions(
         {
             "dev_count": (size,),
             "dev_get": (pointer, size),

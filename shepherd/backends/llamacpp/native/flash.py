@@ -18,7 +18,7 @@ from pathlib import Path
 from time import thread_time
 from typing import Any
 
-from shepherd.backends.llamacpp.native.bindings import bindings
+from shepherd.backends.llamacpp.native.bindings import bindings, native_functions
 from shepherd.config.paths import Paths
 
 _CELLS = 3072
@@ -112,9 +112,8 @@ def _graph(lib: Any, context: Any, sizes: tuple[int, int, int], *, flash: bool) 
 @cache
 def _ggml() -> Any:
     """llama.cpp's library with the types of the functions for a graph."""
-    library: Any = bindings()._lib  # noqa: SLF001 - the bindings have no names for ggml's own
     pointer, number, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
-    for name, (result, *arguments) in {
+    signatures = {
         "init": (pointer, _Params),
         "free": (None, pointer),
         "new_tensor_3d": (pointer, pointer, ctypes.c_int, number, number, number),
@@ -125,10 +124,8 @@ def _ggml() -> Any:
         "new_graph": (pointer, pointer),
         "build_forward_expand": (None, pointer, pointer),
         "graph_compute_with_ctx": (ctypes.c_int, pointer, pointer, ctypes.c_int),
-    }.items():
-        function = getattr(library, f"ggml_{name}")
-        function.restype, function.argtypes = result, arguments
-    return library
+    }
+    return native_functions(signatures, prefix="ggml_")
 
 
 def _processor() -> str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from shepherd.backends.llamacpp.native.bindings import bindings, ggml_library
+from shepherd.backends.llamacpp.native.bindings import bindings, native_functions
 from shepherd.backends.llamacpp.native.devices import device_limits, has_gpu
 from shepherd.backends.llamacpp.native.flash import flash_is_faster
 from shepherd.backends.llamacpp.native.gguf import MAX_LAYERS
@@ -108,7 +108,7 @@ class _Override(ctypes.Structure):
 
 def _keep_experts(params: Any, layers: int) -> None:
     """Leave the experts of the first layers in the memory of the CPU."""
-    cpu = ggml_library({"cpu_buffer_type": (ctypes.c_void_p,)}).ggml_backend_cpu_buffer_type()
+    cpu = native_functions({"cpu_buffer_type": (ctypes.c_void_p,)}).ggml_backend_cpu_buffer_type()
     numbers = "|".join(map(str, range(min(layers, MAX_LAYERS))))
     pattern = rf"^blk\.({numbers}){EXPERTS}".encode()
     overrides = (_Override * 2)((pattern, cpu))  # an empty one ends the list

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct, field, structs
 
-from shepherd.backends.llamacpp.native.bindings import bindings, ggml_library
+from shepherd.backends.llamacpp.native.bindings import bindings, native_functions
 from shepherd.backends.llamacpp.native.devices import Device, describe_device, gpu_handles
 from shepherd.backends.llamacpp.rpc.protocol import Address, WorkerError, parse_addresses, probe
 from shepherd.backends.llamacpp.rpc.relay import Relay
@@ -145,7 +145,7 @@ def rpc_library() -> Any:
     if not has_rpc():
         raise ConfigError(NO_RPC)
     pointer, size, text = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
-    return ggml_library(
+    return native_functions(
         {
             "rpc_add_server": (pointer, text),
             "rpc_start_server": (None, text, text, size, size, ctypes.POINTER(pointer)),

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from shepherd.backends.llamacpp.cache.prefixes import common_prefix
-from shepherd.backends.llamacpp.native.bindings import bindings
+from shepherd.backends.llamacpp.native.bindings import native_functions
 from shepherd.backends.llamacpp.native.context import NativeContext, Span
 from shepherd.backends.llamacpp.native.gguf import GgufHeader
 from shepherd.backends.llamacpp.native.model import NativeModel
@@ -48,18 +48,17 @@ def has_head(header: GgufHeader) -> bool:
 
 def _functions() -> Mapping[str, Any] | None:
     """The functions for hidden states; None if this build does not export them."""
-    library: Any = bindings()._lib  # noqa: SLF001 - the bindings have no names for them
+    handle = ctypes.c_void_p
+    signatures = {
+        _SET: (None, handle, ctypes.c_bool, ctypes.c_bool),
+        _ROWS: (handle, handle),
+        _ROW: (handle, handle, ctypes.c_int32),
+    }
     try:
-        functions = {name: getattr(library, name) for name in (_SET, _ROWS, _ROW)}
+        library = native_functions(signatures, prefix="")
     except AttributeError:
         return None
-    handle = ctypes.c_void_p
-    functions[_SET].restype = None
-    functions[_SET].argtypes = (handle, ctypes.c_bool, ctypes.c_bool)
-    functions[_ROWS].restype = functions[_ROW].restype = handle
-    functions[_ROWS].argtypes = (handle,)
-    functions[_ROW].argtypes = (handle, ctypes.c_int32)
-    return functions
+    return {name: getattr(library, name) for name in signatures}
 
 
 class _Memory(Struct):

@@ -9,7 +9,7 @@ from shepherd.backends.llamacpp.cache.sequences import CachedSequence, SequenceP
 from shepherd.backends.llamacpp.native import batch, devices
 from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span, Stopwatch
 from shepherd.backends.llamacpp.sampling.candidates import MAX_MEASURED
-from shepherd.backends.llamacpp.scheduling.drafts import MAX_DRAFT, Draft
+from shepherd.backends.llamacpp.scheduling.drafts import Draft
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
 from shepherd.backends.llamacpp.vision.parts import image_span
@@ -248,9 +248,7 @@ class Planner:
         room = self._context.batch_size - len(jobs)  # behind the last token of each job
         if self._speculator is None or room <= 0:
             return []
-        # a state forgets so many tokens; other memory forgets any number
-        longest = self._context.rollback or MAX_DRAFT
-        drafts = self._speculator.choose_drafts(jobs, room, self._context.size, longest)
+        drafts = self._speculator.choose_drafts(jobs, room)
         return self.next_parts(jobs, drafts) if drafts else []
 
     def spans(self, parts: Sequence[Part]) -> list[Span]:

@@ -5,12 +5,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from shepherd.backends.llamacpp.native import devices
 from shepherd.backends.llamacpp.native.context import NativeContext, Span
 from shepherd.backends.llamacpp.native.gguf import check_model_file, locate_model
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
-from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.scheduling import draft_model, drafts
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.scheduling.mtp import MtpHead
@@ -24,48 +22,41 @@ class Speculator:
 
     def __init__(
         self,
-        vocab: Vocab,
+        context: NativeContext,
         *,
         lookup: bool = True,
         model: draft_model.Drafter | None = None,
         always: bool = False,
         exact: bool = False,
-        limits: devices.DeviceLimits = devices.CPU_LIMITS,
     ) -> None:
-        """`lookup` drafts from conversations; `always` skips the test whether a draft pays off.
+        """`context` is that of the answers, whose memory must be able to forget rejected tokens.
 
+        `lookup` drafts from conversations; `always` skips the test whether a draft pays off.
         `exact` says that results do not depend on a batch's other tokens.
         """
+        self._context = context
         self.earlier = drafts.EarlierAnswers() if lookup else None
         """The answers that drafts come from; None if only a model drafts."""
-        self._vocab = vocab
+        self._vocab = context.vocab
         self._lookup = lookup
         self._model = model
         self._always = always
         self._exact = exact
-        self._costs = drafts.BatchCosts(limits.token_share)
+        self._costs = drafts.BatchCosts(context.limits.token_share)
         self._rates = {kind: drafts.AcceptanceRate(prior) for kind, prior in drafts.PRIORS.items()}
 
-    def choose_drafts(
-        self, jobs: Sequence[Job], room: int, context_size: int, longest: int = drafts.MAX_DRAFT
-    ) -> dict[Job, drafts.Draft]:
-        """Drafts for jobs that decode one token each.
-
-        Each has at most `longest` tokens, and all have at most `room` tokens.
-        """
+    def choose_drafts(self, jobs: Sequence[Job], room: int) -> dict[Job, drafts.Draft]:
+        """Drafts for jobs that decode one token each; all have at most `room` tokens."""
         budget = drafts.StepBudget(self._costs, len(jobs))
         chosen: dict[Job, drafts.Draft] = {}
         for job in jobs:
-            max_tokens = min(longest, room, _remaining(job, context_size))
-            draft = self._from_conversation(job, max_tokens, budget)
+            draft = self._from_conversation(job, self._max_tokens(job, room), budget)
             if draft is not None:
                 chosen[job] = draft
                 room -= len(draft.tokens)
         if self._model is not None and room > 0:
             without_draft = [job for job in jobs if job not in chosen]
-            chosen |= self._from_model(
-                self._model, without_draft, room, context_size, longest, budget
-            )
+            chosen |= self._from_model(self._model, without_draft, room, budget)
         return chosen
 
     def note_decoded(self, jobs: Sequence[Job], spans: Sequence[Span]) -> None:
@@ -141,19 +132,17 @@ class Speculator:
         model: draft_model.Drafter,
         jobs: list[Job],
         room: int,
-        context_size: int,
-        longest: int,
         budget: drafts.StepBudget,
     ) -> dict[Job, drafts.Draft]:
         """Drafts of the small model for these jobs, all decoded together."""
         requests: dict[Job, draft_model.DraftRequest] = {}
         for job in jobs:
             rate = self._drafting(job).rates[drafts.DraftKind.MODEL]
-            max_tokens = min(longest, room, _remaining(job, context_size))
-            length = self._length(budget, rate, max_tokens, model.seconds_per_token)
+            each = model.seconds_per_token
+            length = self._length(budget, rate, self._max_tokens(job, room), each)
             # Placeholders of images are no tokens, so that the draft model can't read them.
             if length > 0 and job.sequence is not None and not job.images:
-                budget.add(rate, length, model.seconds_per_token)
+                budget.add(rate, length, each)
                 room -= length
                 requests[job] = draft_model.DraftRequest(job, job.sequence.id, job.tokens, length)
             else:
@@ -177,6 +166,16 @@ class Speculator:
         """The tokens to draft, 0 for none; `each` is what drafting one takes, in seconds."""
         return max_tokens if self._always else budget.best_length(rate, max_tokens, each)
 
+    def _max_tokens(self, job: Job, room: int) -> int:
+        """How many drafted tokens the answer can still use, at most `room`."""
+        # A state forgets so many tokens; other memory forgets any number.
+        longest = self._context.rollback or drafts.MAX_DRAFT
+        # One place is for the token that the model itself chooses behind the draft.
+        remaining = self._context.size - len(job.tokens) - 1
+        if job.max_tokens:  # 0 is no limit
+            remaining = min(remaining, job.max_tokens - job.generated - 1)
+        return min(longest, room, remaining)
+
     def _up_to_end(self, tokens: list[int]) -> list[int]:
         """The tokens up to the first one that ends the answer or that the vocabulary lacks."""
         for place, token in enumerate(tokens):
@@ -185,15 +184,6 @@ class Speculator:
             if self._vocab.is_eog(token):
                 return tokens[: place + 1]
         return tokens
-
-
-def _remaining(job: Job, context_size: int) -> int:
-    """How many drafted tokens the answer can still use."""
-    # One place is for the token that the model itself chooses behind the draft.
-    remaining = context_size - len(job.tokens) - 1
-    if job.max_tokens:  # 0 is no limit
-        remaining = min(remaining, job.max_tokens - job.generated - 1)
-    return remaining
 
 
 def open_speculator(
@@ -219,13 +209,7 @@ def open_speculator(
             draft = MtpHead(model, context, _params_beside(settings, model, context))
         if draft is not None:
             resources.callback(draft.close)
-        speculator = Speculator(
-            model.vocab,
-            lookup=lookup,
-            model=draft,
-            exact=settings.deterministic,
-            limits=context.limits,
-        )
+        speculator = Speculator(context, lookup=lookup, model=draft, exact=settings.deterministic)
         resources.pop_all()  # the speculator frees it from here on
         return speculator
 
