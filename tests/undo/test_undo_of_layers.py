@@ -16,10 +16,9 @@ from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.sandbox import Finding, Sandbox
 from shepherd.undo.store import UndoLimits
 from tests.examples import few
-from tests.tools.sandbox.boxes import BOXES, need
+from tests.tools.sandbox.boxes import LAYERED, need
 from tests.undo.project import Project, open_project, view
 
-LAYERED = [box for box in BOXES if box.takes_layers]
 NAMES = [b"a", b"b.txt", b"\xff\xfe", b"two words", b"line\nbreak", b"-rf", "ä".encode()]
 PATHS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map(b"/".join)
 FILE_MODES = st.sampled_from([0o644, 0o600, 0o444, 0o400, 0o755, 0o555])

@@ -30,11 +30,10 @@ from shepherd.undo.keeper import UndoKeeper
 from shepherd.undo.store import UndoLimits
 from tests.patience import PATIENCE
 from tests.tools.layer.running import BOX, make_lines, run_layered
-from tests.tools.sandbox.boxes import BOXES, need
+from tests.tools.sandbox.boxes import need
 from tests.tools.workshop import Workshop, open_workshop, until
 from tests.undo.project import view
 
-LAYERED = [box for box in BOXES if box.takes_layers]
 ASK, AUTO, ALL = ApproveMode.ASK, ApproveMode.AUTO, ApproveMode.ALL
 NOBODY = Approval(Choice.DENY, reason="nobody is here", unanswered=True)
 
@@ -101,15 +100,12 @@ class Yard:
 Open = Callable[..., Yard]
 
 
-@pytest.fixture(params=LAYERED, ids=lambda box: box.name)
-def yard(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
-    box: Box = request.param
-    need(box)
-
+@pytest.fixture
+def yard(layered_box: Box, tmp_path: Path) -> Open:
     def opened(
         mode: ApproveMode = ASK, answers: Iterable[Approval | Choice] = (), **options: Any
     ) -> Yard:
-        return Yard(tmp_path, box, mode, answers=answers, **options)
+        return Yard(tmp_path, layered_box, mode, answers=answers, **options)
 
     return opened
 
@@ -413,7 +409,8 @@ def test_a_copy_follows_nothing(tmp_path: Path, make_layer: Callable[[Path], Lay
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from tests.tools.layer.test_background_layers import AUTO, BOXES, Yard
+from tests.tools.layer.test_background_layers import AUTO, Yard
+from tests.tools.sandbox.boxes import BOXES
 
 async def main():
     box = next(box for box in BOXES if box.name == sys.argv[2])
@@ -427,10 +424,8 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("box", LAYERED, ids=lambda box: box.name)
-def test_kill_9_changes_nothing_and_leaves_a_patch(tmp_path: Path, box: Box) -> None:
-    need(box)
-    words = [sys.executable, "-c", OWNER, str(tmp_path), box.name]
+def test_kill_9_changes_nothing_and_leaves_a_patch(tmp_path: Path, layered_box: Box) -> None:
+    words = [sys.executable, "-c", OWNER, str(tmp_path), layered_box.name]
     root = Path(__file__).parents[3]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=root) as owner:
         assert owner.stdout is not None

@@ -7,33 +7,27 @@ from typing import Any
 
 import pytest
 
-from shepherd.config.section import ApproveMode, SandboxMode
+from shepherd.config.section import ApproveMode
 from shepherd.errors import ConfigError
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
 from shepherd.tools.permissions.rules import parse_rule
-from shepherd.tools.sandbox.boxes.box import Box
-from shepherd.tools.sandbox.sandbox import Finding, Sandbox
-from tests.tools.sandbox.boxes import BOXES, need
+from shepherd.tools.sandbox.sandbox import Sandbox
 from tests.tools.workshop import Workshop, open_workshop
 
-LAYERED = [box for box in BOXES if box.takes_layers]
 Open = Callable[..., Workshop]
 ASK, EDITS, AUTO, PLAN = ApproveMode.ASK, ApproveMode.EDITS, ApproveMode.AUTO, ApproveMode.PLAN
 
 
-@pytest.fixture(params=LAYERED, ids=lambda box: box.name)
-def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
-    box: Box = request.param
-    need(box)
-
+@pytest.fixture
+def shop(layered_sandbox: Sandbox, tmp_path: Path) -> Open:
     def opened(
         mode: ApproveMode = ASK,
         answers: Iterable[Approval | Choice] = (),
         rules: Iterable[str] = (),
     ) -> Workshop:
-        layers = (tmp_path / "layers",)
-        sandbox = Sandbox(SandboxMode.REQUIRED, layers=layers, find=lambda: Finding(box, ()))
-        workshop = open_workshop(tmp_path, mode=mode, rules=rules, answers=answers, sandbox=sandbox)
+        workshop = open_workshop(
+            tmp_path, mode=mode, rules=rules, answers=answers, sandbox=layered_sandbox
+        )
         (workshop.root / "src").mkdir(exist_ok=True)
         (workshop.root / "src" / "a.txt").write_text("one\ntwo\n")
         (workshop.root / "notes").write_text("text\n")

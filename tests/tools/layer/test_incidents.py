@@ -11,10 +11,8 @@ from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.sandbox import Finding, Sandbox
 from tests.examples import PROFILE
 from tests.tools.layer.incidents import INCIDENTS, fill, is_possible
-from tests.tools.sandbox.boxes import BOXES, need
+from tests.tools.sandbox.boxes import LAYERED, need
 from tests.undo.project import Project, Tree, open_project, view
-
-LAYERED = [box for box in BOXES if box.takes_layers]
 
 
 @pytest.fixture(params=LAYERED, ids=lambda box: box.name)

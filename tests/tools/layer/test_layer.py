@@ -14,7 +14,7 @@ from shepherd.tools.layer.commit import commit, recover
 from shepherd.tools.layer.effect import read_effect
 from shepherd.tools.layer.layer import Layer
 from tests.tools.layer.running import BOX, make_lines, run_layered
-from tests.tools.sandbox.boxes import BOXES, need
+from tests.tools.sandbox.boxes import LAYERED, need
 from tests.undo.project import view
 
 
@@ -27,7 +27,7 @@ def deeds(layer: Layer) -> dict[str, str]:
 def test_a_commit_gives_what_the_command_alone_would_have_done(
     seed: int, tmp_path: Path, make_layer: Callable[[Path], Layer]
 ) -> None:
-    box = [box for box in BOXES if box.takes_layers][seed % 2]
+    box = LAYERED[seed % len(LAYERED)]
     need(box)
     chance = random.Random(seed)
     plain, root = tmp_path / "plain", tmp_path / "root"

@@ -8,31 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.config.section import ApproveMode, SandboxMode
+from shepherd.config.section import ApproveMode
 from shepherd.messages import ToolCall
 from shepherd.tools.permissions.approval import Choice
-from shepherd.tools.sandbox.boxes.box import Box
-from shepherd.tools.sandbox.sandbox import Finding, Sandbox
+from shepherd.tools.sandbox.sandbox import Sandbox
 from shepherd.tools.sandbox.view.private import remove_tree
 from shepherd.undo.store import UndoLimits
-from tests.tools.sandbox.boxes import BOXES, need
 from tests.tools.workshop import open_workshop, until
 from tests.undo.project import Project, open_project, view
 
-LAYERED = [box for box in BOXES if box.takes_layers]
-
-
-@pytest.fixture(params=LAYERED, ids=lambda box: box.name)
-def sandbox(request: pytest.FixtureRequest, tmp_path: Path) -> Sandbox:
-    box: Box = request.param
-    need(box)
-    layers = (tmp_path / "layers",)
-    return Sandbox(SandboxMode.REQUIRED, layers=layers, find=lambda: Finding(box, ()))
-
 
 @pytest.fixture
-async def project(sandbox: Sandbox, tmp_path: Path) -> AsyncGenerator[Project]:
-    async with open_project(tmp_path, sandbox=sandbox) as project:
+async def project(layered_sandbox: Sandbox, tmp_path: Path) -> AsyncGenerator[Project]:
+    async with open_project(tmp_path, sandbox=layered_sandbox) as project:
         yield project
     remove_tree(tmp_path)  # a command may have made more than pytest could remove
 
@@ -113,9 +101,9 @@ STARTED_UNASKED = ("sub/.git/hooks/pre-commit", "pkg/.vscode/tasks.json")
 @pytest.mark.parametrize("name", STARTED_UNASKED)
 @pytest.mark.parametrize("answer", [Choice.DENY, Choice.ONCE])
 async def test_new_start_up_files_need_their_own_approval(
-    sandbox: Sandbox, tmp_path: Path, name: str, answer: Choice
+    layered_sandbox: Sandbox, tmp_path: Path, name: str, answer: Choice
 ) -> None:
-    shop = open_workshop(tmp_path, mode=ApproveMode.AUTO, answers=[answer], sandbox=sandbox)
+    shop = open_workshop(tmp_path, mode=ApproveMode.AUTO, answers=[answer], sandbox=layered_sandbox)
     # in a script, so that no rule reads the names in the line
     script = f"mkdir -p $(dirname {name}); echo x > {name}; echo y > plain\n"
     (shop.root / "run.sh").write_text(script)
@@ -147,10 +135,10 @@ async def test_a_file_that_rules_deny_is_not_kept(project: Project) -> None:
     ],
 )
 async def test_a_question_tells_what_undo_could_not_bring_back(
-    sandbox: Sandbox, tmp_path: Path, tool: str, arguments: dict[str, str]
+    layered_sandbox: Sandbox, tmp_path: Path, tool: str, arguments: dict[str, str]
 ) -> None:
     limits = UndoLimits(file_bytes=1000)
-    async with open_project(tmp_path, limits=limits, sandbox=sandbox) as project:
+    async with open_project(tmp_path, limits=limits, sandbox=layered_sandbox) as project:
         (project.root / "data").mkdir()
         (project.root / "data" / "large").write_bytes(bytes(2000))
         project.workshop.runner.policy.mode = ApproveMode.ASK

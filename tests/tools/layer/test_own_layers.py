@@ -6,30 +6,22 @@ from typing import cast
 
 import pytest
 
-from shepherd.config.section import ApproveMode, SandboxMode
+from shepherd.config.section import ApproveMode
 from shepherd.errors import ToolError
 from shepherd.messages import ToolCall
 from shepherd.tools.permissions.approval import Approval, Choice
 from shepherd.tools.runner import ToolRunner
-from shepherd.tools.sandbox.boxes.box import Box
-from shepherd.tools.sandbox.sandbox import Finding, Sandbox
-from tests.tools.sandbox.boxes import BOXES, need
+from shepherd.tools.sandbox.sandbox import Sandbox
 from tests.tools.workshop import Workshop, open_workshop
 from tests.undo.project import view
 
-LAYERED = [box for box in BOXES if box.takes_layers]
 Open = Callable[..., Workshop]
 
 
-@pytest.fixture(params=LAYERED, ids=lambda box: box.name)
-def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
-    box: Box = request.param
-    need(box)
-
+@pytest.fixture
+def shop(layered_sandbox: Sandbox, tmp_path: Path) -> Open:
     def opened(mode: ApproveMode, answers: Iterable[Approval | Choice] = ()) -> Workshop:
-        layers = (tmp_path / "layers",)
-        sandbox = Sandbox(SandboxMode.REQUIRED, layers=layers, find=lambda: Finding(box, ()))
-        return open_workshop(tmp_path, mode=mode, answers=answers, sandbox=sandbox)
+        return open_workshop(tmp_path, mode=mode, answers=answers, sandbox=layered_sandbox)
 
     return opened
 

@@ -6,38 +6,30 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.config.section import ApproveMode, SandboxMode
+from shepherd.config.section import ApproveMode
 from shepherd.messages import ToolCall
 from shepherd.tools.layer.shared import SharedLayer
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
 from shepherd.tools.review import DROPPED, KEPT
-from shepherd.tools.sandbox.boxes.box import Box
-from shepherd.tools.sandbox.sandbox import Finding, Sandbox
+from shepherd.tools.sandbox.sandbox import Sandbox
 from shepherd.undo.keeper import UndoKeeper
 from shepherd.undo.store import UndoLimits
 from tests.tools.layer.test_effects_asked import until_done
-from tests.tools.sandbox.boxes import BOXES, need
 from tests.tools.workshop import Workshop, open_workshop
 from tests.undo.project import view
 
-LAYERED = [box for box in BOXES if box.takes_layers]
 Open = Callable[..., Workshop]
 
 
-@pytest.fixture(params=LAYERED, ids=lambda box: box.name)
-def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
-    box: Box = request.param
-    need(box)
-
+@pytest.fixture
+def shop(layered_sandbox: Sandbox, tmp_path: Path) -> Open:
     def opened(answers: Iterable[Approval | Choice] = (), rules: Iterable[str] = ()) -> Workshop:
-        layers = (tmp_path / "layers",)
-        sandbox = Sandbox(SandboxMode.REQUIRED, layers=layers, find=lambda: Finding(box, ()))
         workshop = open_workshop(
             tmp_path,
             mode=ApproveMode.REVIEW,
             rules=rules,
             answers=answers,
-            sandbox=sandbox,
+            sandbox=layered_sandbox,
             review=SharedLayer(),
         )
         (workshop.root / "src").mkdir()

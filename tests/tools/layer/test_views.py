@@ -31,12 +31,11 @@ from tests.examples import examples, few
 from tests.patience import PATIENCE
 from tests.tools.flipping import flipping
 from tests.tools.layer.running import NAMES, make_lines, run_layered
-from tests.tools.sandbox.boxes import BOXES, need
+from tests.tools.sandbox.boxes import BOXES, LAYERED, need
 from tests.tools.workshop import Workshop, open_workshop
 from tests.undo.project import Tree
 from tests.undo.project import view as content
 
-LAYERED = [box for box in BOXES if box.takes_layers]
 IGNORED = ("a\n", "d/\n*.log\n", "e/f\n!a\n", "/b\n# none\n")
 SECRET, HARMLESS = "the outer secret", "the inner text"
 Step = str | tuple[AnyTool, dict[str, Any]]

@@ -19,6 +19,7 @@ from shepherd.tools.sandbox.refusal import Refusal
 from tests.patience import PATIENCE
 
 BOXES: tuple[Box, ...] = (Bubblewrap(), Landlock(), BareLandlock())
+LAYERED = [box for box in BOXES if box.takes_layers]
 
 
 @functools.cache
