@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,6 +46,18 @@ def repository(name: str) -> Path:
     if not folder.exists():
         address = f"https://github.com/{name}"
         _installed(["git", "clone", "--quiet", "--depth", "1", address, str(folder)])
+    return folder
+
+
+def sdist(name: str, version: str) -> Path:
+    """The sources of a release on PyPI, downloaded on the first call."""
+    folder = CACHE / f"{name}-{version}"
+    if not folder.exists():
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+        command += ["--no-binary", ":all:", "--dest", str(CACHE), f"{name}=={version}"]
+        _installed(command)
+        with tarfile.open(CACHE / f"{name}-{version}.tar.gz") as archive:
+            archive.extractall(CACHE, filter="data")
     return folder
 
 

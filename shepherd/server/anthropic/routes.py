@@ -169,7 +169,7 @@ def _capabilities(*, vision: bool) -> JsonObject:
         "thinking": yes | {"types": dict.fromkeys(thinking_types, yes)},
         "effort": no | dict.fromkeys(efforts, no),
         "context_management": no,
-        "server_tools": no,
+        "server_tools": no | {"code_execution": no, "web_search": no},
     }
     return capabilities | dict.fromkeys(not_served, no)
 

@@ -167,6 +167,14 @@ def test_the_edge_answers_in_this_shape(server: Server, tmp_path: Path) -> None:
             assert ask(client).content
 
 
+def test_the_capabilities_of_a_model_are_whole() -> None:
+    with scripted("vision: no\ntext: hi") as described, client_of(described) as client:
+        strict = client.copy(_extra_kwargs={"_strict_response_validation": True})
+        (model,) = strict.models.list().data
+        assert model.capabilities is not None
+        assert not model.capabilities.server_tools.web_search.supported
+
+
 def test_models_are_listed_in_the_shape_of_who_asks(server: Server) -> None:
     with client_of(server) as client:
         page = client.models.list()
