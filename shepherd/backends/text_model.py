@@ -11,7 +11,7 @@ from shepherd.session import Session
 
 
 class ModelFile(Struct, frozen=True):
-    """A model in this process: its file's name, sizes, and whether it can write between texts.
+    """A model in this process: its file's name, its template and its sizes.
 
     `context_size` and `trained_context` are in tokens, `bytes` is the size of the weights.
     `sampling` is what it samples with where a request does not say.
@@ -25,7 +25,6 @@ class ModelFile(Struct, frozen=True):
     bytes: int
     bos: str
     eos: str
-    infills: bool
     sampling: Sampling
 
 

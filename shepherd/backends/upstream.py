@@ -58,7 +58,6 @@ class Upstream:
         # Since the provider was opened, for status pages.
         self._requests = self._failures = 0
         self._prompt_tokens = self._cached_tokens = 0
-        self._checks_ended = False
         self._opening_lock = asyncio.Lock()
         self._request_failed = asyncio.Event()
 
@@ -123,11 +122,11 @@ class Upstream:
         self.retry_at = self._timing.clock() + min(seconds, MAX_BUSY_SECONDS)
 
     async def watch(self) -> None:
-        """Check the upstream until `end_checks`: after failures, and when it is silent.
+        """Check the upstream after failures, and when it is silent.
 
-        The backend of all upstreams runs it as a task.
+        The backend of all upstreams runs it as a task, and cancels that.
         """
-        while not self._checks_ended:
+        while True:
             if self._last_health is Health.DOWN:
                 await self._timing.sleep(max(0.0, self.retry_at - self._timing.clock()))
                 # Meanwhile a request may have succeeded, or another failure prolonged the pause.
@@ -154,10 +153,6 @@ class Upstream:
         if failures == self._failures:  # else a request failed in the meantime, which counts more
             self._note_up()
         return True
-
-    def end_checks(self) -> None:
-        """Let `watch` end after its current check."""
-        self._checks_ended = True
 
     async def aclose(self) -> None:
         """Close the backend."""

@@ -97,8 +97,6 @@ class UpstreamsBackend(FailoverBackend):
 
     async def aclose(self) -> None:
         self._closed = True
-        for upstream in self.group.upstreams:
-            upstream.end_checks()
         await end_tasks(*self._tasks)
         for upstream in self.group.upstreams:
             await upstream.aclose()

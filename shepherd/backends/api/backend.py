@@ -15,7 +15,6 @@ from shepherd.backends.api.answer import Answer, Reading
 from shepherd.backends.api.http.client import ApiClient, ClientOptions, Contact, Endpoint
 from shepherd.backends.api.http.failures import Failure, refused, unreachable
 from shepherd.backends.api.http.retry import Gate
-from shepherd.backends.api.overflow import Overflow
 from shepherd.backends.api.prompt import (
     NOTICE,
     ApiPrefilled,
@@ -181,7 +180,9 @@ class ApiBackend(Backend):
             overflow = cause.overflow if isinstance(cause, Failure) else None
             if overflow is None:
                 raise
-            self._learn_sizes(prompt.counted, overflow)
+            if overflow.prompt_tokens:
+                self.estimator.learn(prompt.counted, overflow.prompt_tokens)
+            self._adopt(self._traits, self.window.corrected(overflow.limit))
             room = overflow.fits_with or 0
             # a prompt that leaves no room, or that was refused with a shorter answer, is too long
             if room < MIN_ANSWER or 0 < limit <= room:
@@ -281,12 +282,6 @@ class ApiBackend(Backend):
             context_size=self.window.size,
             cost=None if price is None else price.cost(prompt, cached, completion),
         )
-
-    def _learn_sizes(self, session: Session, overflow: Overflow) -> None:
-        """Use the size of the prompt and of the context from an overflow."""
-        if overflow.prompt_tokens:
-            self.estimator.learn(session, overflow.prompt_tokens)
-        self._adopt(self._traits, self.window.corrected(overflow.limit))
 
     def _visible(self, session: Session) -> Session:
         return visible(session, self._traits, self.adapter.image_types)

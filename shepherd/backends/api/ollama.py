@@ -91,22 +91,14 @@ def trained_context(body: JsonObject) -> int:
 RULES = history.Rules(user_first=True, user_last=True, merge=True, tool_name=r"\S+")
 """Ollama accepts any conversation; many of its models' templates require alternation."""
 
-_NAMES = {
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "top_k": "top_k",
-    "min_p": "min_p",
-    "typical_p": "typical_p",
-    "penalty_repeat": "repeat_penalty",
-    "penalty_freq": "frequency_penalty",
-    "penalty_present": "presence_penalty",
-    "penalty_last_n": "repeat_last_n",
-    "mirostat": "mirostat",
-    "mirostat_tau": "mirostat_tau",
-    "mirostat_eta": "mirostat_eta",
-    "seed": "seed",
-    "stop": "stop",
-}
+_NAMES = parameters.named(
+    *("temperature", "top_p", "top_k", "min_p", "typical_p"),
+    *("mirostat", "mirostat_tau", "mirostat_eta", "seed", "stop"),
+    penalty_repeat="repeat_penalty",
+    penalty_freq="frequency_penalty",
+    penalty_present="presence_penalty",
+    penalty_last_n="repeat_last_n",
+)
 _LEVELS = ("low", "medium", "high")
 _ANY_OBJECT: JsonObject = {"type": "object"}
 

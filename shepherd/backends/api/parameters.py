@@ -17,6 +17,11 @@ _NEEDED = ("logit_bias", "ignore_eos", "logprobs")
 """A request depends on these; the others only shape the answer."""
 
 
+def named(*same: str, **others: str) -> Mapping[str, str]:
+    """An API's names for our parameters, of which some are the same."""
+    return {name: name for name in same} | others
+
+
 def sampling_parameters(
     sampling: Sampling, names: Mapping[str, str], api: str, elsewhere: Collection[str] = ()
 ) -> JsonObject:

@@ -95,8 +95,8 @@ async def _probed(client: ApiClient, adapter: Adapter, listed: ModelEntry) -> Mo
 
     Abilities of the model may come from another probe than its context size.
     """
-    details, vision, thinking, tools = listed, listed.vision, listed.thinking, listed.tools
-    has_size = False
+    details, has_size = listed, False
+    abilities = {name: getattr(listed, name) for name in ("vision", "thinking", "tools")}
     for probe in adapter.probes(listed.id):
         try:
             body = await client.fetch(probe, max_attempts=1)
@@ -107,12 +107,11 @@ async def _probed(client: ApiClient, adapter: Adapter, listed: ModelEntry) -> Mo
             continue
         if result.context_size and not has_size:
             details, has_size = result, True
-        vision = result.vision if vision is None else vision
-        thinking = result.thinking if thinking is None else thinking
-        tools = result.tools if tools is None else tools
-        if has_size and vision is not None:
+        for name, known in abilities.items():
+            abilities[name] = getattr(result, name) if known is None else known
+        if has_size and abilities["vision"] is not None:
             break  # thinking and tools come with the same probe as vision
-    return structs.replace(details, vision=vision, thinking=thinking, tools=tools)
+    return structs.replace(details, **abilities)
 
 
 def _only(models: list[ModelEntry], client: ApiClient) -> str:

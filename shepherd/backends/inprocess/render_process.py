@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections.abc import Mapping
 from datetime import datetime
-from typing import IO, Any
+from typing import Any
 
 from jinja2 import Template
 
@@ -109,52 +109,35 @@ def _line(value: Any) -> bytes:
 def main() -> int:
     """Render until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal; it is for the parent
-    _limit_memory()
     source: str = json.loads(sys.stdin.buffer.readline())
     template: Template | None = None
     for line in sys.stdin.buffer:
-        _limit_time()
+        _limit()
         try:
+            request = json.loads(line)
+            now = datetime.fromisoformat(request["now"])
             template = template or compile_template(source, odd=True)
-            answer = _rendered(template, line)
+            text = render_template(template, request["variables"], now, request["room"])
+            answer = {"text": text}
         except RecursionError:
             answer = {"error": "RecursionError"}
         except (MemoryError, ExhaustedError) as error:
             answer = {"exhausted": str(error) or "it takes too much memory"}
         except RENDER_ERRORS as error:
             answer = {"error": str(error) or type(error).__name__}
-        _write(sys.stdout.buffer, answer)
+        sys.stdout.buffer.write(_line(answer))
+        sys.stdout.buffer.flush()
     return 0
 
 
-def _rendered(template: Template, line: bytes) -> dict[str, str]:
-    """The answer to a request; raises RENDER_ERRORS."""
-    request = json.loads(line)
-    now = datetime.fromisoformat(request["now"])
-    return {"text": render_template(template, request["variables"], now, request["room"])}
-
-
-def _write(output: IO[bytes], answer: Mapping[str, str]) -> None:
-    output.write(_line(answer))
-    output.flush()
-
-
-def _limit_memory() -> None:
-    """Let the system refuse memory beyond the limit."""
+def _limit() -> None:
+    """Let the system refuse too much memory, and end this process if a rendering takes too long."""
     if sys.platform == "win32":
         return  # the parent process has a time limit
     import resource  # Windows has none
 
     resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def _limit_time() -> None:
-    """Let the system end this process if the next rendering takes too long."""
-    if sys.platform == "win32":
-        return
-    import resource  # Windows has none
-
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = int(used.ru_utime + used.ru_stime + MAX_SECONDS) + 2
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)

@@ -348,7 +348,6 @@ class LlamaText(TextModel):
             bytes=model.bytes,
             bos=vocab.text(vocab.bos),
             eos=vocab.text(vocab.eos),
-            infills=vocab.infill is not None,
             sampling=sampling,
         )
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from itertools import accumulate
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from shepherd import errors, messages
@@ -73,28 +72,12 @@ class RequestBuilder:
             refuse_images(session.messages, self._name)
         sampling = check_sampling(session.sampling.over(self.defaults))
         conversation = self._conversation(session)
-        tools = list(session.callable_tools)
         images = await self._prepared_images(session, conversation)
         # one visit of the text thread: each costs as much as a token of a small model
-        prepared = await self._text.run(self._prepare, session, conversation, sampling, images)
-        sampling, prompt = prepared.sampling, prepared.prompt
-        constraint = await self._compiled(prepared.constraint)
-        request = Request(
-            prompt,
-            sampling,
-            tools,
-            constraint,
-            thought=prepared.thought,
-            continued=sessions.continued_text(session),
-            images=tuple(images.values()),
-            repeatable=_is_repeatable(session.sampling.over(self._settings)),
-            session=session.id,
+        request, constraint = await self._text.run(
+            self._prepare, session, conversation, sampling, images
         )
-        raw = session.raw_prompt
-        if raw is None:
-            return request
-        measured = isinstance(raw, RawPrompt) and raw.measured
-        return replace(request, raw=True, measured=measured)
+        return replace(request, constraint=await self._compiled(constraint))
 
     def rewinds(self, request: Request) -> bool:
         """Whether a call that goes wrong in the answer can be taken back and written again."""
@@ -166,15 +149,31 @@ class RequestBuilder:
         conversation: Conversation | None,
         sampling: Sampling,
         images: PromptImages,
-    ) -> "_Prepared":
-        """Check, render and tokenize a session. Text thread only."""
+    ) -> tuple[Request, Constraint | None]:
+        """Check, render and tokenize a session; its constraint is not compiled yet.
+
+        Text thread only.
+        """
         self._limit.check_session(session)
         if sampling.logit_bias or sampling.ignore_eos:
             sampling = resolve_biases(sampling, self._vocab)
         prompt = self._prompt(session, conversation, images)
         sessions.check_prompt_size(len(prompt.tokens), self._context_size)
         constraint = self._constrainer.constraint(session, prompt.text_tail)
-        return _Prepared(sampling, prompt, constraint, self._thought(session, prompt))
+        raw = session.raw_prompt
+        request = Request(
+            prompt,
+            sampling,
+            list(session.callable_tools),
+            raw=raw is not None,
+            measured=isinstance(raw, RawPrompt) and raw.measured,
+            thought=self._thought(session, prompt),
+            continued=sessions.continued_text(session),
+            images=tuple(images.values()),
+            repeatable=_is_repeatable(session.sampling.over(self._settings)),
+            session=session.id,
+        )
+        return request, constraint
 
     def _thought(self, session: Session, prompt: Prompt) -> ThoughtBudget | None:
         """The limit of the reasoning; None for a raw prompt, whose text has no markers."""
@@ -214,15 +213,6 @@ class RequestBuilder:
                 raise
             return None
         return CompiledConstraint(constraint, matcher)
-
-
-class _Prepared(Struct, frozen=True):
-    """A session as the engine needs it; the constraint's grammar is not compiled yet."""
-
-    sampling: Sampling
-    prompt: Prompt
-    constraint: Constraint | None
-    thought: ThoughtBudget | None
 
 
 def _is_repeatable(sampling: Sampling) -> bool:

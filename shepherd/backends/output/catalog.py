@@ -262,26 +262,9 @@ def problem_of(body: str, catalog: ToolCatalog) -> str:
     name = _JSON_NAME.search(body) if body.startswith(("{", "[")) else None
     if name is None or not _JSON_ARGUMENTS.search(body):
         return ""
-    return _json_problem(name[1], body, catalog)
-
-
-def problem_of_arguments(name: str, text: str, catalog: ToolCatalog) -> str:
-    """The problem with the arguments of a call in JSON text."""
-    tool = catalog.known(name)
+    tool = catalog.known(name[1])
     if tool is None:
-        return unknown_tool(name, catalog)
-    try:
-        value: Any = repair_json(text)
-    except ValueError:
-        return f"The arguments of {tool} are not valid JSON{_where(text)}."
-    return _misfit(tool, value, catalog)
-
-
-def _json_problem(name: str, body: str, catalog: ToolCatalog) -> str:
-    """The problem of a call that was written as JSON."""
-    tool = catalog.known(name)
-    if tool is None:
-        return unknown_tool(name, catalog)
+        return unknown_tool(name[1], catalog)
     try:
         value: Any = repair_json(body)
     except ValueError:
@@ -294,6 +277,18 @@ def _json_problem(name: str, body: str, catalog: ToolCatalog) -> str:
         return f"This is the definition of {tool}, not a call of it."
     arguments = next((data[key] for key in ARGUMENT_KEYS if key in data), None)
     return _misfit(tool, arguments, catalog)
+
+
+def problem_of_arguments(name: str, text: str, catalog: ToolCatalog) -> str:
+    """The problem with the arguments of a call in JSON text."""
+    tool = catalog.known(name)
+    if tool is None:
+        return unknown_tool(name, catalog)
+    try:
+        value: Any = repair_json(text)
+    except ValueError:
+        return f"The arguments of {tool} are not valid JSON{_where(text)}."
+    return _misfit(tool, value, catalog)
 
 
 def _misfit(tool: str, arguments: Any, catalog: ToolCatalog) -> str:

@@ -1,6 +1,7 @@
 """Checkpoints: where they are taken, and how many are kept."""
 
 from itertools import pairwise
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,8 @@ from shepherd.backends.llamacpp.cache.sequence import (
     marks,
     message_starts,
 )
+from tests.backends.llamacpp import tiny
+from tests.backends.llamacpp.support import conversation, generate, loaded
 
 START, END = 1, 2
 CONTROLS = frozenset({START, END})
@@ -38,6 +41,31 @@ def test_the_last_messages_and_distant_ones_are_marked() -> None:
     assert found[-2:] == [3800, 4000]
     assert all(b - a >= module.CHECKPOINT_DISTANCE for a, b in pairwise(found[:-1]))
     assert found[0] < 2 * module.CHECKPOINT_DISTANCE
+
+
+@given(length=st.integers(1, 40_000), behind=st.floats(0, 1))
+def test_a_text_that_differs_inside_its_long_last_message_is_read_from_near_there(
+    length: int, behind: float
+) -> None:
+    prompt = [START, *([9] * 9), START, *([9] * length), START, 8]
+    end = len(prompt) - 2
+    found = marks(prompt, CONTROLS)
+    same = end - round(behind * length)
+    kept = max(mark for mark in found if mark <= same)
+    distance = module.CHECKPOINT_DISTANCE
+    assert same - kept <= max(end - same, distance) + distance
+    assert len(found) <= module.MAX_CHECKPOINTS
+
+
+async def test_another_question_about_the_same_text_reads_its_end(tmp_path: Path) -> None:
+    model = tiny.write_mamba(tmp_path / "mamba.gguf", context=4096)
+    text = "hello the in " * 400
+    async with loaded(model) as backend:
+        first = await generate(backend, conversation(f"{text} w"), max_tokens=2)
+        other = await generate(backend, conversation(f"{text} he"), max_tokens=2)
+    assert first.stats.prompt_tokens > 3 * module.CHECKPOINT_DISTANCE
+    read = other.stats.prompt_tokens - other.stats.cached_tokens
+    assert read <= module.CHECKPOINT_DISTANCE + 64
 
 
 @given(lengths=st.lists(st.integers(1, 1000), min_size=1, max_size=60))

@@ -70,7 +70,6 @@ async def test_too_long_a_raw_prompt_is_refused(backend: LlamaCppBackend) -> Non
 
 
 async def test_a_model_without_the_tokens_for_it_does_not_infill(backend: LlamaCppBackend) -> None:
-    assert not backend.text_model.file.infills
     with pytest.raises(InvalidRequestError, match="between two texts"):
         await backend.prefill_session(Session(raw_prompt=Infill("a", "b")), Recorder())
 
@@ -95,7 +94,6 @@ async def test_a_gap_is_written_as_llama_cpp_writes_it(
     path = write_llama(tmp_path / "model.gguf", infill=AROUND | others)
     gap = Infill("one", "two<|tool|>", "begun", (("a.h", "int a;"),))
     async with loaded(path) as tiny:
-        assert tiny.text_model.file.infills
         session = Session(raw_prompt=gap, sampling=GREEDY)
         async with await tiny.prefill_session(session, Recorder()) as handle:
             text = handle.prompt_text

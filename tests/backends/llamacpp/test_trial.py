@@ -5,8 +5,9 @@ from pathlib import Path
 import gguf
 import pytest
 
+from shepherd.backends.llamacpp.native import trial
 from shepherd.backends.llamacpp.native.gguf import check_model_file
-from shepherd.backends.llamacpp.native.trial import Trial, try_model
+from shepherd.backends.llamacpp.native.trial import try_model
 from shepherd.errors import ModelLoadError
 from tests.backends.llamacpp.support import conversation, generate, loaded
 
@@ -48,11 +49,11 @@ def test_a_header_is_tried_once(
 ) -> None:
     folder, trials = tmp_path / "tried", list[str]()
 
-    def run(self: Trial) -> str:
-        trials.append(str(self))
+    def harmless(path: Path) -> str:
+        trials.append(str(path))
         return ""
 
-    monkeypatch.setattr(Trial, "run", run)
+    monkeypatch.setattr(trial, "failure_of", harmless)
     copy = tmp_path / "copy.gguf"
     copy.write_bytes(llama.read_bytes())
     for file in (llama, copy, llama):

@@ -29,29 +29,23 @@ class Switch(StrEnum):
     THINKING = "thinking"  # DeepSeek's {"thinking": {"type": …}}
 
 
-STRICT_SAMPLING: Mapping[str, str] = {
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "penalty_freq": "frequency_penalty",
-    "penalty_present": "presence_penalty",
-    "seed": "seed",
-    "stop": "stop",
-}
+STRICT_SAMPLING = parameters.named(
+    *("temperature", "top_p", "seed", "stop"),
+    penalty_freq="frequency_penalty",
+    penalty_present="presence_penalty",
+)
 """The sampling parameters of OpenAI's API, and its names for them."""
 
 _OPENAI_NAMES = {*STRICT_SAMPLING.values(), "logit_bias", "logprobs"}
-_EVERY_NAME = {f.name: f.name for f in structs.fields(Sampling)}
-_EXTENDED_SAMPLING: Mapping[str, str] = _EVERY_NAME | {
+_EXTENDED_SAMPLING = {
+    **parameters.named(*(f.name for f in structs.fields(Sampling))),
     **STRICT_SAMPLING,
     "penalty_repeat": "repetition_penalty",
     "penalty_last_n": "repeat_last_n",
 }
-_TENSORRT_SAMPLING: Mapping[str, str] = {
+_TENSORRT_SAMPLING = {
     **STRICT_SAMPLING,
-    "top_k": "top_k",
-    "min_p": "min_p",
-    "penalty_repeat": "repetition_penalty",
-    "ignore_eos": "ignore_eos",
+    **parameters.named("top_k", "min_p", "ignore_eos", penalty_repeat="repetition_penalty"),
 }
 
 _ANY_NAME = r"(?s).+"

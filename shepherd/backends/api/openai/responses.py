@@ -20,8 +20,8 @@ MIN_TOKENS = 16
 """The smallest limit that the API accepts."""
 
 _RULES = history.Rules(call_id=r"[A-Za-z0-9_-]{1,64}")
-_SAMPLING = {"temperature": "temperature", "top_p": "top_p"}
 _FIXED = ("temperature", "top_p")
+_SAMPLING = parameters.named(*_FIXED)
 
 
 def responses_body(session: Session, model: adapter.ModelTraits, max_tokens: int) -> JsonObject:

@@ -84,13 +84,21 @@ def marks(prompt: Sequence[int], controls: Collection[int]) -> list[int]:
     """The lengths of a prompt that are worth a checkpoint.
 
     Checkpoints are before the last messages (the beginning of the answer is one of them) and
-    before earlier messages that are far apart. One is always close to the end.
+    before earlier messages that are far apart. One is always close to the end. In a long last
+    message their distances from its end double: who asks something else about the same text reads
+    again at most about as much as is new.
     """
     starts = message_starts(prompt, controls)
     near_the_end = whole(prompt, max(0, len(prompt) - _NEAR_THE_END))
     if not starts or near_the_end - starts[-1] > MAX_REREAD:
         starts.append(near_the_end)
-    chosen = starts[-RECENT_MESSAGES:]
+    begin = starts[-2] if len(starts) > 1 else 0
+    inside: list[int] = []
+    distance = CHECKPOINT_DISTANCE
+    while starts[-1] - distance >= begin + CHECKPOINT_DISTANCE:
+        inside.append(whole(prompt, starts[-1] - distance))
+        distance *= 2
+    chosen = sorted({*starts[-RECENT_MESSAGES:], *inside})
     for start in reversed(starts[:-RECENT_MESSAGES]):
         if chosen[0] - start >= CHECKPOINT_DISTANCE:
             chosen.insert(0, start)

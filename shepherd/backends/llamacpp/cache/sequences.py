@@ -149,9 +149,7 @@ class SequencePool:
         self._swap_out_idle(chosen, len(prompt))
         self.mirror.plan_checkpoints(chosen, prompt)
         chosen.used = time()
-        if not chosen.tokens:
-            self.counts.misses += 1
-        elif not chosen.restored:  # else the tier that had them is counted already
+        if chosen.tokens and not chosen.restored:  # else the tier that had them is counted already
             self.counts.note_hit(tiers.MEMORY, len(chosen.tokens))
         return chosen
 

@@ -29,7 +29,6 @@ class CacheCounts(Struct):
 
     hits: Counter[str] = field(default_factory=Counter[str])
     tokens: Counter[str] = field(default_factory=Counter[str])
-    misses: int = 0
     cleared: int = 0
     swap_out: int = 0
     gaps_closed: int = 0

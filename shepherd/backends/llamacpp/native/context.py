@@ -53,7 +53,7 @@ class NativeContext:
         self.interrupt = Interrupt() if not devices.has_gpu() and model.workers is None else None
         """Ends a batch early; None where llama.cpp can't do that."""
         self.stopwatch = Stopwatch(self, clock)
-        self.limits = _limits(params.flash_attn_type)
+        self.limits = devices.device_limits(flash=params.flash_attn_type != FLASH_OFF)
         self.keeps_windows = bool(params.swa_full)
         """Whether layers with a sliding window keep all tokens."""
         self.has_streams = self.sequences > 1 and not params.kv_unified
@@ -81,25 +81,20 @@ class NativeContext:
         caller must check the positions in memory. Raises WorkerLostError if the result is
         worthless, because an RPC worker was lost.
         """
-        code = self._decode_spans(spans, interruptible=interruptible)
-        if code == DECODED and self._rolled_back:
-            self._rolled_back.difference_update(span.sequence for span in spans)
-        return code
-
-    def _decode_spans(self, spans: Sequence[Span], *, interruptible: bool) -> int:
-        """As `decode`."""
+        sequences = [span.sequence for span in spans]
         if self.rows == 1:
             count = self._batch.fill(spans)
             if self.interrupt is None or not interruptible:
-                return self._decode(self._batch.native, count)
+                return self._decode(self._batch.native, count, sequences)
             self.interrupt.attach(self._handle)
             try:
-                return self._decode(self._batch.native, count)
+                return self._decode(self._batch.native, count, sequences)
             finally:
                 self.interrupt.detach(self._handle)
         padded, self._places = pad(spans, self.rows)
         self._batch.fill(padded)
-        code = self._decode(self._batch.native, sum(len(span.tokens) for span in spans))
+        count = sum(len(span.tokens) for span in spans)
+        code = self._decode(self._batch.native, count, sequences)
         if code == DECODED:
             for span, longer in zip(spans, padded, strict=True):
                 if len(longer.tokens) > len(span.tokens):  # the padding must not stay in memory
@@ -122,15 +117,15 @@ class NativeContext:
         batch = ImageBatch(span, min(self.rows, span.tokens))
         self._places = range(span.tokens)
         if span.causal:
-            return self._decode(batch.native, span.tokens)
+            return self._decode(batch.native, span.tokens, [span.sequence])
         self._lib.llama_set_causal_attn(self._handle, False)
         try:
-            return self._decode(batch.native, span.tokens)
+            return self._decode(batch.native, span.tokens, [span.sequence])
         finally:
             self._lib.llama_set_causal_attn(self._handle, True)
 
-    def _decode(self, batch: Any, count: int) -> int:
-        """Compute a batch of llama.cpp's, with the results of `decode`."""
+    def _decode(self, batch: Any, count: int, sequences: Sequence[int]) -> int:
+        """Compute a batch of llama.cpp's with `count` tokens, with the results of `decode`."""
         code: int = self._lib.llama_decode(self._handle, batch)
         if self._workers is not None:
             self.synchronize()  # a worker that is lost shows only when its results are there
@@ -138,6 +133,7 @@ class NativeContext:
         if code == DECODED:
             self.decoded_tokens += count
             self.decoded_batches += 1
+            self._rolled_back.difference_update(sequences)
         elif code not in (NO_ROOM, ABORTED):
             raise BackendError(f"llama.cpp could not compute a batch ({code}): {last_error()}")
         return code
@@ -273,13 +269,6 @@ class NativeContext:
         if self._handle:
             self._lib.llama_free(self._handle)
             self._handle = None
-
-
-def _limits(flash: int) -> devices.DeviceLimits:
-    """The limits of the device, on a CPU by whether flash attention may be on."""
-    if devices.has_gpu():
-        return devices.GPU_LIMITS
-    return devices.CPU_LIMITS if flash == FLASH_OFF else devices.CPU_FLASH_LIMITS
 
 
 class Stopwatch:

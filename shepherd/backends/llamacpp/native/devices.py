@@ -217,6 +217,8 @@ the size at which arithmetic takes as long as reading. By the data sheets that i
 tokens: an RTX 4090 has 165 TFLOPS and 1.0 TB/s, an H100 989 and 3.35, an H200 989 and 4.8."""
 
 
-def device_limits() -> DeviceLimits:
-    """The limits of the device that llama.cpp computes on here."""
-    return GPU_LIMITS if has_gpu() else CPU_LIMITS
+def device_limits(*, flash: bool = False) -> DeviceLimits:
+    """The limits of the device that llama.cpp computes on here; `flash`: with flash attention."""
+    if has_gpu():
+        return GPU_LIMITS
+    return CPU_FLASH_LIMITS if flash else CPU_LIMITS

@@ -5,8 +5,9 @@ import math
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from msgspec import Struct
 
@@ -39,44 +40,31 @@ class MappedFiles:
 
     def __init__(self, model: Path) -> None:
         """Open all files of the model; files that can't be opened are not checked."""
-        self._files = [file for path in parts_of(model) if (file := _opened(path))]
+        self._states: dict[BinaryIO, tuple[int, int]] = {}
+        for path in parts_of(model):
+            with suppress(OSError):  # which llama.cpp will report
+                file = path.open("rb", buffering=0)
+                self._states[file] = _state(file)
 
     def check(self) -> None:
         """Raise ModelLoadError if a file has changed since it was loaded."""
-        for file in self._files:
-            if _state(file.descriptor) != file.state:
+        for file, state in self._states.items():
+            if _state(file) != state:
                 raise ModelLoadError(
-                    f"{file.path} was changed while it was in use. Load the model again, "
+                    f"{file.name} was changed while it was in use. Load the model again, "
                     "or restart Shepherd."
                 )
 
     def close(self) -> None:
         """Close all files."""
-        files, self._files = self._files, []
+        files, self._states = self._states, {}
         for file in files:
-            os.close(file.descriptor)
+            file.close()
 
 
-class _File(Struct, frozen=True):
-    """A file that is open, with its size and date at that moment."""
-
-    path: Path
-    descriptor: int
-    state: tuple[int, int]
-
-
-def _opened(path: Path) -> _File | None:
-    """The file at a path; None if it can't be opened, which llama.cpp will report."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
-    except OSError:
-        return None
-    return _File(path, descriptor, _state(descriptor))
-
-
-def _state(descriptor: int) -> tuple[int, int]:
+def _state(file: BinaryIO) -> tuple[int, int]:
     """The size and the date of an open file."""
-    status = os.fstat(descriptor)
+    status = os.fstat(file.fileno())
     return status.st_size, status.st_mtime_ns
 
 

@@ -41,7 +41,7 @@ def try_model(path: Path, folder: Path | None = None) -> None:
     if file.exists():
         return
     header = folder / _header_digest(path)
-    if not header.exists() and (reason := Trial(path).run()):
+    if not header.exists() and (reason := failure_of(path)):
         raise ModelLoadError(f"{path} can't be loaded: {reason}")
     with suppress(OSError):  # it is tried again then
         folder.mkdir(parents=True, exist_ok=True)
@@ -65,38 +65,31 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(build + content).hexdigest()[:32]
 
 
-class Trial:
-    """One trial of a file."""
-
-    def __init__(self, path: Path, python: str = sys.executable) -> None:
-        self._path = path
-        self._python = python
-
-    def run(self) -> str:
-        """Why the file can't be loaded; "" if it can, or if llama.cpp says why it can't."""
-        environment = {**os.environ, "GGML_NO_BACKTRACE": "1", "CUDA_VISIBLE_DEVICES": ""}
-        try:
-            result = subprocess.run(
-                (self._python, "-P", "-m", __name__, str(self._path.absolute())),
-                check=False,
-                capture_output=True,
-                stdin=subprocess.DEVNULL,
-                timeout=_SECONDS,
-                cwd="/",  # an empty entry of PYTHONPATH would be a directory of a model
-                env=environment,
-            )
-        except subprocess.TimeoutExpired:
-            return f"llama.cpp needs more than {_SECONDS:g} seconds to read its header."
-        except OSError:  # no process can be started; loading says more
-            return ""
-        if result.returncode >= 0:
-            return ""
-        lines = result.stderr.decode("utf-8", "replace").splitlines()
-        reason = next((line for line in lines if "GGML_" in line or "what():" in line), "")
-        # As in `/build/llama-model.cpp:1361: GGML_ASSERT(hparams.n_expert <= 512) failed`.
-        reason = reason.rsplit("/", 1)[-1] or f"signal {-result.returncode}"
-        advice = "The file is damaged, or not for this version of llama.cpp."
-        return f"llama.cpp ends with {reason}. {advice}"
+def failure_of(path: Path, python: str = sys.executable) -> str:
+    """Why a file can't be loaded; "" if it can, or if llama.cpp says why it can't."""
+    environment = {**os.environ, "GGML_NO_BACKTRACE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    try:
+        result = subprocess.run(
+            (python, "-P", "-m", __name__, str(path.absolute())),
+            check=False,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_SECONDS,
+            cwd="/",  # an empty entry of PYTHONPATH would be a directory of a model
+            env=environment,
+        )
+    except subprocess.TimeoutExpired:
+        return f"llama.cpp needs more than {_SECONDS:g} seconds to read its header."
+    except OSError:  # no process can be started; loading says more
+        return ""
+    if result.returncode >= 0:
+        return ""
+    lines = result.stderr.decode("utf-8", "replace").splitlines()
+    reason = next((line for line in lines if "GGML_" in line or "what():" in line), "")
+    # As in `/build/llama-model.cpp:1361: GGML_ASSERT(hparams.n_expert <= 512) failed`.
+    reason = reason.rsplit("/", 1)[-1] or f"signal {-result.returncode}"
+    advice = "The file is damaged, or not for this version of llama.cpp."
+    return f"llama.cpp ends with {reason}. {advice}"
 
 
 def main(path: str) -> int:

@@ -12,20 +12,12 @@ from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.errors import InvalidRequestError
 from shepherd.sampling import BIAS_RANGE, Sampling, check_sampling
 
-KEYS: dict[str, tuple[str, type[int] | type[float]]] = {
-    "temp": ("temperature", float),
-    "top_k": ("top_k", int),
-    "top_p": ("top_p", float),
-    "min_p": ("min_p", float),
-    "xtc_probability": ("xtc_probability", float),
-    "xtc_threshold": ("xtc_threshold", float),
-    "penalty_last_n": ("penalty_last_n", int),
-    "penalty_repeat": ("penalty_repeat", float),
-    "mirostat": ("mirostat", int),
-    "mirostat_tau": ("mirostat_tau", float),
-    "mirostat_eta": ("mirostat_eta", float),
+KEYS = {
+    **dict.fromkeys(("temp", "top_p", "min_p", "xtc_probability", "xtc_threshold"), float),
+    **dict.fromkeys(("penalty_repeat", "mirostat_tau", "mirostat_eta"), float),
+    **dict.fromkeys(("top_k", "penalty_last_n", "mirostat"), int),
 }
-"""`general.sampling.*` of the GGUF format, with our names."""
+"""`general.sampling.*` of the GGUF format, with the kinds of numbers."""
 
 RANDOM_SEED = 0xFFFFFFFF
 
@@ -77,7 +69,8 @@ def _numbered(sampling: Sampling, vocab: Vocab) -> Iterator[tuple[int, float]]:
 def recommended_sampling(metadata: Callable[[str], str]) -> Sampling:
     """The parameters in a file's header, which `metadata` reads; invalid values are ignored."""
     values: dict[str, Any] = {}
-    for key, (name, kind) in KEYS.items():
+    for key, kind in KEYS.items():
+        name = "temperature" if key == "temp" else key
         text = metadata(f"general.sampling.{key}")  # "" if it is missing, which is no number
         try:
             value: Any = kind(text)
@@ -174,7 +167,10 @@ class NativeChain:
     def _samplers(self) -> Iterator[Any]:
         """The samplers of the chain in their order."""
         lib, s = self._lib, self._sampling
-        yield from self._biases()
+        if biases := self.biases:
+            pairs = [lib.llama_logit_bias(t, b) for t, b in biases.items()]
+            array = (lib.llama_logit_bias * len(pairs))(*pairs)
+            yield lib.llama_sampler_init_logit_bias(self._vocab.size, len(pairs), array)
         if self._uses_mirostat:
             yield lib.llama_sampler_init_temp(s.temperature)
             yield self._possible_only()
@@ -192,15 +188,6 @@ class NativeChain:
     def _possible_only(self) -> Any:
         """Drops impossible tokens, of whose probability a sampler would take the logarithm."""
         return self._lib.llama_sampler_init_min_p(_POSSIBLE, 1)
-
-    def _biases(self) -> Iterator[Any]:
-        """The sampler that adds to logits, if there is anything to add."""
-        lib = self._lib
-        biases = self.biases
-        if biases:
-            pairs = [lib.llama_logit_bias(t, b) for t, b in biases.items()]
-            array = (lib.llama_logit_bias * len(pairs))(*pairs)
-            yield lib.llama_sampler_init_logit_bias(self._vocab.size, len(pairs), array)
 
     def _mirostat(self) -> Any:
         """The sampler of mirostat 1.0 or 2.0, which selects, too."""
