@@ -11,7 +11,7 @@ from acp.interfaces import Client
 from msgspec import Struct, structs
 from pydantic import ValidationError
 
-from shepherd.cli.acp import updates as shown
+from shepherd.cli.acp import updates
 from shepherd.cli.acp.updates import CallContent, SessionUpdates
 from shepherd.cli.approval.question import Answer, Question, approval_question
 from shepherd.errors import ToolError
@@ -72,12 +72,12 @@ class EditorApprover(Struct):
         call = request.call
         described = schema.ToolCallUpdate(
             tool_call_id=self.updates.call_key(call),
-            title=shown.call_title(call),
+            title=updates.call_title(call),
             kind=traits_of(call.name).kind,
             status="pending",
             content=_contents(question, change),
-            locations=shown.call_locations(call, self.updates.cwd) or None,
-            raw_input=shown.raw_input(call),
+            locations=updates.call_locations(call, self.updates.cwd) or None,
+            raw_input=updates.raw_input(call),
         )
         try:
             chosen = await self._choose(described, options)
@@ -149,9 +149,9 @@ class EditorApprover(Struct):
             text = valid_text(f"{request.cause}\n\n{request.preview}\n\n{label}")
             described = schema.ToolCallUpdate(
                 tool_call_id=self.updates.call_key(request.call),
-                title=shown.call_title(request.call),
+                title=updates.call_title(request.call),
                 status="pending",
-                content=[shown.text_content(text)],
+                content=[updates.text_content(text)],
             )
             chosen = await self._choose(described, [*options, decline])
             if chosen not in choice_by_id:
@@ -174,7 +174,7 @@ def _options(question: Question) -> list[schema.PermissionOption]:
 
 def _contents(question: Question, change: FileChange | None) -> list[CallContent]:
     """The change or the preview, then what Shepherd says about the call."""
-    diff = shown.diff_content(change) if change is not None else None
+    diff = updates.diff_content(change) if change is not None else None
     texts = [question.title]
     if question.cause:
         texts.append(f"Cause: {question.cause}")
@@ -182,9 +182,9 @@ def _contents(question: Question, change: FileChange | None) -> list[CallContent
     lines = [line for line in question.lines if diff is None or line.is_fact]
     texts += ["".join(text for text, _style in line.fragments()) for line in lines]
     contents = [] if diff is None else [diff]
-    contents.append(shown.text_content(valid_text("\n".join(texts))))
+    contents.append(updates.text_content(valid_text("\n".join(texts))))
     details = ["".join(text for text, _style in line.fragments()) for line in question.details]
-    return [*contents, shown.text_content("\n".join(details))] if details else contents
+    return [*contents, updates.text_content("\n".join(details))] if details else contents
 
 
 ANSWER_SECONDS = 5.0
@@ -215,7 +215,7 @@ class EditorStep(Struct):
                     raise ToolError(UNSAVED_WRITE.format(path=path))
         if not self.updates.shows(prepared.call):  # it is a sub-agent's
             return
-        diff = shown.diff_content(change) if change is not None else None
+        diff = updates.diff_content(change) if change is not None else None
         self.updates.call_runs(prepared.call, [] if diff is None else [diff])
 
     async def after(self, prepared: PreparedCall, result: ToolResult) -> ToolResult:
