@@ -1,9 +1,10 @@
-"""The conformance suite of MCP, against `shepherd mcp serve --http`."""
+"""The conformance suite of MCP: `shepherd mcp serve --http` as a server, and Shepherd's client."""
 
 import json
 import os
 import re
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -26,12 +27,14 @@ rules = [{ decision = "allow", tool = "tool", pattern = "test_*" }]
 
 
 def run(work: Path) -> list[Verdict]:
-    """Both revisions: exactly the scenarios that each revision requires."""
+    """Both roles at both revisions: exactly the scenarios that each revision requires."""
     suite = node("mcp", f"{PACKAGE}@{VERSION}") / "node_modules" / PACKAGE
     verdicts: list[Verdict] = []
     for revision in REVISIONS:
         with server(work) as url:
             verdicts.append(_verdict(suite, work, revision, "server", ["--url", f"{url}/mcp"]))
+        client = f"{sys.executable} -m scripts.conformance.mcp_fixture.client"
+        verdicts.append(_verdict(suite, work, revision, "client", ["--command", client]))
     return verdicts
 
 
@@ -66,7 +69,8 @@ def _verdict(suite: Path, work: Path, revision: str, role: str, options: Sequenc
     """What the suite says of one role at one revision."""
     results = work / f"{role}-{revision}"
     command = [interpreter(), str(suite / "dist" / "index.js"), role, *options]
-    command += ["--requirements", revision, "--output-dir", str(results)]
+    # the suite starts all clients at once
+    command += ["--requirements", revision, "--output-dir", str(results), "--timeout", "180000"]
     subprocess.run(command, cwd=ROOT, check=False, capture_output=True, timeout=900)
     required = yaml.safe_load((suite / "requirements" / f"{revision}.yaml").read_text("utf-8"))
     failures = [text for name in required[role] if (text := _failure(results, name))]

@@ -134,7 +134,7 @@ class Connection:
         self._host = host
         # of the last connection; the client is None while there is no connection
         self._client: Client | None = None
-        self._link_closed: asyncio.Event | None = None
+        self._link: Link | None = None
         self._first_attempt_ended = asyncio.Event()
         self._state_changed = asyncio.Event()
         """The state is another one since `client` began to wait."""
@@ -179,10 +179,13 @@ class Connection:
             raise ToolError(f"the MCP server {self.server.name} is {self._status.state}{reason}")
         return self._client
 
-    def note_failure(self, error: MCPError) -> None:
-        """Connect again if a server that speaks HTTP has ended the session."""
-        if self._link_closed is not None and error.message in _ENDED_SESSION:
-            self._link_closed.set()
+    def reason(self, error: MCPError) -> str:
+        """Why a call failed; connects again if a server that speaks HTTP has ended the session."""
+        if self._link is None:
+            return str(error)
+        if error.message in _ENDED_SESSION:
+            self._link.closed.set()
+        return self._link.problem() if error.code == types.CONNECTION_CLOSED else str(error)
 
     async def _supervise(self) -> None:
         """The connection's task: connect again and again, until too many attempts fail in a row.
@@ -229,7 +232,7 @@ class Connection:
         """Connect, and stay until the connection ends; returns why it ended."""
         seconds = self.server.definition.start_timeout
         async with self._open_link() as link:
-            self._link_closed = link.closed
+            self._link = link
             try:
                 async with asyncio.timeout(seconds) as start, self._new_client(link) as client:
                     await self._read_catalogue(client)

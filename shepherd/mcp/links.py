@@ -1,7 +1,6 @@
 """Makes the connections of servers, over pipes or HTTP, and limits what comes through them."""
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
@@ -34,9 +33,6 @@ _CONNECT_SECONDS = 30.0
 _STREAM_SECONDS = 600.0
 _CLOSE_SECONDS = 2.0
 _OLDER_TRANSPORT = frozenset({400, 404, 405})
-
-# without any handler, Python would write the SDK's warnings into the terminal
-logging.getLogger("mcp").addHandler(logging.NullHandler())
 
 
 def new_connection(

@@ -1,20 +1,22 @@
 """OAuth: tokens kept apart from the settings, and a login in the user's browser."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 from mcp import Client
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
 from mcp.client.auth.oauth2 import OAuthContext
+from mcp.client.auth.utils import is_valid_client_metadata_url, union_scopes
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared import auth
 from mcp.shared.exceptions import MCPError
-from pydantic import AnyUrl, BaseModel, ValidationError
+from pydantic import AnyUrl, BaseModel, Field, ValidationError
 
 from shepherd.errors import ConfigError
 from shepherd.mcp.secrets import ServerSecrets
@@ -26,6 +28,10 @@ TOKENS, CLIENT = "oauth-tokens", "oauth-client"
 LOGIN_SECONDS = 300.0
 """The time to log in."""
 
+# without any handler, Python would write the SDK's warnings into the terminal
+for _name in ("mcp", "client"):
+    logging.getLogger(_name).addHandler(logging.NullHandler())
+
 _UNUSED = "http://127.0.0.1:1/callback"
 _PAGE = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
@@ -36,12 +42,25 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class Access(BaseModel):
-    """Tokens, and what it takes to renew them: `expires_at` is a Unix time."""
+    """Tokens, and what it takes to renew them: `expires_at` is a Unix time.
+
+    `wanted` are the scopes that the server asked for since, with which the next login begins.
+    """
 
     tokens: auth.OAuthToken
     expires_at: float | None = None
+    wanted: str = ""
     authority: auth.OAuthMetadata | None = None
     resource: auth.ProtectedResourceMetadata | None = None
+
+
+class _Metadata(auth.OAuthClientMetadata):
+    """The client as it registers itself: at least with scopes of ours, whatever the SDK sets."""
+
+    least: str | None = Field(None, exclude=True)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, union_scopes(value, self.least) if name == "scope" else value)
 
 
 class TokenStore:
@@ -76,13 +95,30 @@ class TokenStore:
 
     async def get_client_info(self) -> auth.OAuthClientInformationFull | None:
         """The client of the settings, or the one that was registered."""
-        if self._server.definition.client_id:
-            return auth.OAuthClientInformationFull(client_id=self._server.definition.client_id)
+        client_id = self._server.definition.client_id
+        if client_id and not is_valid_client_metadata_url(client_id):
+            secret = await asyncio.to_thread(self._secrets.client_secret, self._server)
+            authority = self.context.oauth_metadata if self.context else None
+            methods = authority.token_endpoint_auth_methods_supported if authority else None
+            in_body = bool(methods) and "client_secret_basic" not in methods
+            return auth.OAuthClientInformationFull(
+                client_id=client_id,
+                client_secret=secret or None,
+                token_endpoint_auth_method=(
+                    "client_secret_post" if in_body else "client_secret_basic"
+                ),
+            )
         return await asyncio.to_thread(self._read, CLIENT, auth.OAuthClientInformationFull)
 
     async def set_client_info(self, client_info: auth.OAuthClientInformationFull) -> None:
         """Store the registered client; raises ConfigError."""
         await asyncio.to_thread(self._write, CLIENT, client_info)
+
+    async def want(self, scopes: str) -> None:
+        """Keep what the next login asks for; raises ConfigError."""
+        if access := await self.access():
+            access.wanted = scopes
+            await asyncio.to_thread(self._write, TOKENS, access)
 
     def forget(self) -> None:
         """Delete the login, if there is one."""
@@ -138,13 +174,17 @@ class Login:
         port = receiver.sockets[0].getsockname()[1]
 
         async def redirect(url: str) -> None:
+            # now that the authority is known, so is how the client's secret is sent
+            provider.context.client_info = await self.store.get_client_info()
             show(url)
 
         async def code() -> auth.AuthorizationCodeResult:
             return await answer
 
+        former = await self.store.access()
         await asyncio.to_thread(self.store.forget)
-        provider = self._new_provider(f"http://127.0.0.1:{port}/callback", redirect, code)
+        address, wanted = f"http://127.0.0.1:{port}/callback", former.wanted if former else ""
+        provider = self._new_provider(address, redirect, code, wanted)
         try:
             async with receiver, asyncio.timeout(LOGIN_SECONDS):
                 return await self._connect(provider)
@@ -169,21 +209,27 @@ class Login:
         redirect_uri: str,
         redirect: Callable[[str], Awaitable[None]],
         code: Callable[[], Awaitable[auth.AuthorizationCodeResult]],
+        wanted: str = "",
     ) -> OAuthClientProvider:
         """The SDK's OAuth client: `redirect` opens its address, and `code` waits for the answer."""
         definition = self._server.definition
-        metadata = auth.OAuthClientMetadata(
+        metadata = _Metadata(
             redirect_uris=[AnyUrl(redirect_uri)],
             client_name="Shepherd",
             token_endpoint_auth_method="none",
-            scope=definition.scopes or None,
+            least=union_scopes(definition.scopes, wanted),
         )
-        provider = OAuthClientProvider(definition.url, metadata, self.store, redirect, code)
+        client_id = definition.client_id
+        document = client_id if is_valid_client_metadata_url(client_id) else None
+        provider = OAuthClientProvider(
+            definition.url, metadata, self.store, redirect, code, client_metadata_url=document
+        )
         self.store.context = provider.context
         return provider
 
     async def _refuse(self, url: str) -> None:
-        """End the attempt where a login would begin: only the user starts one."""
+        """End the attempt where a login would begin: only the user starts one, or a wider one."""
+        await self.store.want(httpx2.URL(url).params.get("scope", ""))
         self.problem = f"it needs a login: `shepherd mcp login {self._server.name}`"
         raise ConfigError(self.problem)
 

@@ -79,6 +79,10 @@ class ServerSecrets:
         secrets, settings = self.values(server), server.definition.headers.items()
         return {name: self._filled(server, text, secrets) for name, text in settings}
 
+    def client_secret(self, server: Server) -> str:
+        """The secret of the OAuth client of the settings, "" for none; raises ConfigError."""
+        return self._filled(server, server.definition.client_secret, self.values(server))
+
     def _filled(self, server: Server, text: str, secrets: Mapping[str, str]) -> str:
         """The text with values in place of `${NAME}`: secrets of the server, else variables."""
 

@@ -76,7 +76,11 @@ class ServerDefinition(section.Section):
     """Headers of each request, with `${NAME}` as above."""
 
     client_id: str = ""
-    """The OAuth client; "" = register one with the server."""
+    """The OAuth client, or the `https` URL of its client-id metadata document; "" = register one
+    with the server."""
+
+    client_secret: str = ""
+    """The secret of the OAuth client, as `${NAME}`."""
 
     scopes: str = ""
     """OAuth scopes; "" = those that it asks for."""
@@ -202,7 +206,8 @@ def _check_secrets(name: str, definition: ServerDefinition) -> None:
             f"{name}: others on this machine can read {word}; pass its value as a variable, with "
             "--secret NAME."
         )
-    for key, value in (*definition.env.items(), *definition.headers.items()):
+    texts = (*definition.env.items(), *definition.headers.items())
+    for key, value in (*texts, ("client_secret", definition.client_secret)):
         if names_secret(key) and value and not REFERENCE.search(value):
             raise errors.ConfigError(
                 f"{name}: the value of {key} is a secret and must not be in the settings; "

@@ -136,15 +136,14 @@ def arguments_model(name: str, schema: JsonObject) -> type[JsonArguments]:
 def _without_null(values: JsonObject, schema: JsonObject) -> JsonObject:
     """The arguments without null for optional ones: small models send it for omitted ones."""
     properties, required = as_object(schema.get("properties")), as_list(schema.get("required"))
+    return {
+        name: value
+        for name, value in values.items()
+        if value is not None or name in required or not _problem(None, properties.get(name, {}))
+    }
 
-    def is_kept(name: str, value: object) -> bool:
-        # "null" may be one of the types, of the choices, or of the alternatives
-        return value is not None or name in required or "null" in json.dumps(properties.get(name))
 
-    return {name: value for name, value in values.items() if is_kept(name, value)}
-
-
-def _problem(values: JsonObject, schema: JsonObject) -> str:
+def _problem(values: object, schema: JsonObject) -> str:
     """The first problem of the arguments in a sentence, "" if there is none."""
     from jsonschema import Draft202012Validator, ValidationError
     from jsonschema.exceptions import SchemaError
@@ -346,8 +345,8 @@ class ServerTool(Tool[JsonArguments]):
                 f"the MCP server {server.name} did not answer in {seconds:g} s"
             ) from None
         except MCPError as error:
-            self._connection.note_failure(error)
-            raise ToolError(plain_text(f"the MCP server {server.name} refuses: {error}")) from error
+            reason = plain_text(self._connection.reason(error) or str(error))
+            raise ToolError(f"the MCP server {server.name} refuses: {reason}") from error
         except (ValidationError, RuntimeError) as error:
             raise ToolError(f"the answer of the MCP server {server.name} is not valid") from error
         return await asyncio.to_thread(self._presented, result, context)

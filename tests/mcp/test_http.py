@@ -4,10 +4,14 @@ import asyncio
 import json
 import secrets
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -24,7 +28,10 @@ from mcp.server.auth.provider import (
 from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
-from pydantic import AnyHttpUrl
+from pydantic import AnyHttpUrl, AnyUrl
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shepherd.config.secrets import Secrets
 from shepherd.errors import ConfigError
@@ -74,7 +81,8 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
     async def exchange_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: AuthorizationCode
     ) -> OAuthToken:
-        return self._issue(client.client_id or "", authorization_code.resource)
+        scopes = authorization_code.scopes or ["use"]
+        return self._issue(client.client_id or "", authorization_code.resource, scopes)
 
     async def load_refresh_token(
         self, client: OAuthClientInformationFull, refresh_token: str
@@ -85,7 +93,7 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
         self, client: OAuthClientInformationFull, refresh_token: RefreshToken, scopes: list[str]
     ) -> OAuthToken:
         self.renewed += 1
-        return self._issue(client.client_id or "", refresh_token.resource)
+        return self._issue(client.client_id or "", refresh_token.resource, refresh_token.scopes)
 
     async def load_access_token(self, token: str) -> AccessToken | None:
         return self.tokens.get(token)
@@ -93,19 +101,47 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
     async def revoke_token(self, token: Any) -> None:
         self.tokens.clear()
 
-    def _issue(self, client: str, resource: str | None) -> OAuthToken:
+    def _issue(self, client: str, resource: str | None, scopes: list[str]) -> OAuthToken:
         token, renewal = secrets.token_hex(20), secrets.token_hex(20)
         self.tokens[token] = AccessToken(
-            token=token, client_id=client, scopes=["use"], resource=resource
+            token=token, client_id=client, scopes=scopes, resource=resource
         )
         self.renewals[renewal] = RefreshToken(
-            token=renewal, client_id=client, scopes=["use"], resource=resource
+            token=renewal, client_id=client, scopes=scopes, resource=resource
         )
-        return OAuthToken(access_token=token, refresh_token=renewal, expires_in=3600, scope="use")
+        return OAuthToken(
+            access_token=token, refresh_token=renewal, expires_in=3600, scope=" ".join(scopes)
+        )
+
+
+class Narrow:
+    """Lets only tokens with the scope `wide` call tools."""
+
+    def __init__(self, app: ASGIApp, authority: Authority) -> None:
+        self.app, self.authority = app, authority
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
+        token = self.authority.tokens.get(headers.get("authorization", "").removeprefix("Bearer "))
+        app = self.app
+        if token and "wide" not in token.scopes and headers.get("mcp-method") == "tools/call":
+            problem = 'Bearer error="insufficient_scope", scope="wide"'
+            app = Response(status_code=403, headers={"WWW-Authenticate": problem})
+        await app(scope, receive, send)
+
+
+class Known(OAuthClientInformationFull):
+    """A client that an administrator has registered, for any port of this machine."""
+
+    def validate_redirect_uri(self, redirect_uri: AnyUrl | None) -> AnyUrl:
+        assert redirect_uri is not None
+        return redirect_uri
 
 
 @asynccontextmanager
-async def serving(authority: Authority | None, *, sse: bool = False) -> AsyncGenerator[str]:
+async def serving(
+    authority: Authority | None, *, sse: bool = False, narrow: bool = False
+) -> AsyncGenerator[str]:
     """The URL of a server with the tool `hello`; with an authority, it needs a login."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         base = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -115,13 +151,16 @@ async def serving(authority: Authority | None, *, sse: bool = False) -> AsyncGen
             required_scopes=["use"],
             validate_token_resource=True,
             client_registration_options=ClientRegistrationOptions(
-                enabled=True, valid_scopes=["use"], default_scopes=["use"]
+                enabled=True, valid_scopes=["use", "wide"], default_scopes=["use", "wide"]
             ),
         )
         mcp = MCPServer("locked", auth_server_provider=authority, auth=auth if authority else None)
         mcp.add_tool(lambda: "hello", name="hello", description="Say hello.")
         app = mcp.sse_app() if sse else mcp.streamable_http_app()
-        config = uvicorn.Config(app, log_level="error", lifespan="on", timeout_graceful_shutdown=1)
+        served = Narrow(app, authority) if narrow and authority else app
+        config = uvicorn.Config(
+            served, log_level="error", lifespan="on", timeout_graceful_shutdown=1
+        )
         web = uvicorn.Server(config)
         task = asyncio.create_task(web.serve([listener]))
         await until(lambda: web.started)
@@ -167,6 +206,102 @@ def test_the_type_of_other_programs_is_understood(tmp_path: Path) -> None:
         server("own", command="x", type="sse")
 
 
+@dataclass
+class Browser:
+    """Follows every redirect."""
+
+    addresses: list[httpx.URL] = field(default_factory=list[httpx.URL])
+    visits: list[asyncio.Task[httpx.Response]] = field(
+        default_factory=list[asyncio.Task[httpx.Response]]
+    )
+
+    def open(self, address: str) -> None:
+        self.addresses.append(httpx.URL(address))
+        self.visits.append(asyncio.create_task(self._browse(address)))
+
+    async def _browse(self, address: str) -> httpx.Response:
+        async with httpx.AsyncClient(follow_redirects=True) as browser:
+            return await browser.get(address)
+
+
+async def test_a_call_that_needs_more_asks_for_a_wider_login(tmp_path: Path) -> None:
+    authority, paths, browser = Authority(), paths_below(tmp_path), Browser()
+    keys = ServerSecrets(Secrets(paths.credentials_file, {}), {})
+    async with serving(authority, narrow=True) as url:
+        definition = server("web", url=url)
+        await Login(definition, keys).run(browser.open)
+        async with open_office(tmp_path, [definition]) as office:
+            refused = await office.call("web__hello")
+            assert "it needs a login: `shepherd mcp login web`" in refused.content
+        await Login(definition, keys).run(browser.open)
+        async with open_office(tmp_path, [definition]) as office:
+            assert (await office.call("web__hello")).content == "hello"
+    assert [address.params["scope"] for address in browser.addresses] == ["use", "use wide"]
+
+
+async def test_the_client_of_the_settings_proves_itself_by_its_secret(tmp_path: Path) -> None:
+    authority, paths, browser = Authority(), paths_below(tmp_path), Browser()
+    authority.clients["me"] = Known(
+        client_id="me",
+        client_secret="hidden",
+        redirect_uris=[AnyUrl("http://127.0.0.1/callback")],
+        token_endpoint_auth_method="client_secret_basic",
+        scope="use wide",
+    )
+    keys = ServerSecrets(Secrets(paths.credentials_file, {}), {"HIDDEN": "hidden", "WRONG": "x"})
+    async with serving(authority) as url:
+        for name in ("WRONG", "HIDDEN"):
+            secret = f"${{{name}}}"
+            login = Login(server("web", url=url, client_id="me", client_secret=secret), keys)
+            if name == "WRONG":
+                with pytest.raises(ConfigError, match="login failed"):
+                    await login.run(browser.open)
+            else:
+                assert await login.run(browser.open) == 1
+    assert [*authority.clients] == ["me"]
+    with pytest.raises(ConfigError, match="must not be in the settings"):
+        server("web", url=url, client_id="me", client_secret="hidden")
+
+
+@pytest.mark.parametrize(
+    ("supported", "method"),
+    [
+        (None, "client_secret_basic"),
+        (["client_secret_post", "client_secret_basic"], "client_secret_basic"),
+        (["client_secret_post"], "client_secret_post"),
+    ],
+)
+async def test_the_secret_is_sent_as_the_authority_takes_it(
+    tmp_path: Path, supported: list[str] | None, method: str
+) -> None:
+    keys = ServerSecrets(Secrets(paths_below(tmp_path).credentials_file, {}), {"X": "hidden"})
+    login = Login(
+        server("web", url="https://a.example", client_id="me", client_secret="${X}"), keys
+    )
+    authority = SimpleNamespace(token_endpoint_auth_methods_supported=supported)
+    context: Any = SimpleNamespace(oauth_metadata=authority)
+    login.store.context = context
+    client = await login.store.get_client_info()
+    assert client is not None
+    assert (client.client_secret, client.token_endpoint_auth_method) == ("hidden", method)
+
+
+async def test_a_document_names_the_client_where_the_authority_reads_it(tmp_path: Path) -> None:
+    keys = ServerSecrets(Secrets(paths_below(tmp_path).credentials_file, {}), {})
+    document = "https://example.com/client.json"
+    login = Login(server("web", url="https://a.example", client_id=document), keys)
+    assert await login.store.get_client_info() is None
+    assert (await login.provider()).context.client_metadata_url == document
+
+
+def test_lines_of_the_sdk_are_not_shown() -> None:
+    code = """import logging, shepherd.mcp.login
+for name in ("mcp.client.auth", "client"):
+    logging.getLogger(name).warning("dropping a tool")"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
 async def test_a_login_is_kept_and_used(tmp_path: Path) -> None:
     authority, paths = Authority(), paths_below(tmp_path)
     async with serving(authority) as url:
@@ -175,18 +310,9 @@ async def test_a_login_is_kept_and_used(tmp_path: Path) -> None:
             assert office.entry("web").state is ServerState.FAILED
             assert "it needs a login: `shepherd mcp login web`" in office.notices[0]
 
-        visits: list[asyncio.Task[httpx.Response]] = []
-
-        def visit(address: str) -> None:
-            async def browse() -> httpx.Response:
-                async with httpx.AsyncClient(follow_redirects=True) as browser:
-                    return await browser.get(address)
-
-            visits.append(asyncio.create_task(browse()))
-
-        keys = ServerSecrets(Secrets(paths.credentials_file, {}), {})
-        assert await Login(definition, keys).run(visit) == 1
-        assert "You are logged in" in (await visits[0]).text
+        keys, browser = ServerSecrets(Secrets(paths.credentials_file, {}), {}), Browser()
+        assert await Login(definition, keys).run(browser.open) == 1
+        assert "You are logged in" in (await browser.visits[0]).text
         assert paths.credentials_file.stat().st_mode & 0o777 == 0o600
         async with open_office(tmp_path, [definition]) as office:
             assert (await office.call("web__hello")).content == "hello"

@@ -1,1 +1,1 @@
-"""What the conformance suite of MCP asks of a server, as a plugin."""
+"""What the conformance suite of MCP talks to: a plugin for the server, and a run of the client."""
