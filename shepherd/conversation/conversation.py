@@ -200,6 +200,7 @@ class Conversation:
         previous = self.session  # what the user has set in it stays set
         session.tools, session.deferred = previous.tools, previous.deferred
         session.sampling, session.thinking = previous.sampling, previous.thinking
+        session.thinking_effort = previous.thinking_effort
         if self.transcript is not None:
             self.transcript.close()
         session.archive = archive_of(session, self.memory, Place.of(self.cwd))

@@ -39,7 +39,7 @@ class ModelSlot(Struct, eq=False):
     """Holds one backend, which loads on its first use or at `start`.
 
     `config` are the settings with the model that answers or loads. With a `lender`, the backend
-    comes from it, belongs to others too, and can't be changed. `open_backend` opens all others.
+    comes from it, and belongs to others too. `open_backend` opens all others.
     """
 
     config: settings.Config
@@ -141,10 +141,7 @@ class ModelSlot(Struct, eq=False):
         """Close the backend unless it is borrowed, or stop loading it."""
         self._stop_listening()
         task, self._loading = self._loading, None
-        if self.lender is None:
-            await _end(task)
-        elif task is not None:
-            task.cancel()
+        await self._release(task)
 
     async def _open(self) -> Backend:
         """Open the backend while the listener prepares: a task that ends when both are ready."""
@@ -170,12 +167,9 @@ class ModelSlot(Struct, eq=False):
 
     async def _switch(self, config: settings.Config) -> Backend:
         """Continue with the model of these settings, or after a failure with the one before."""
-        if self.lender is not None:
-            raise ConfigError(
-                "This conversation shares its model with others; it can't be changed."
-            )
         before, loading = self.config, self._loading
-        if self._is_local(before) and self._is_local(config):  # two may not fit into memory
+        are_local = self._is_local(before) and self._is_local(config)
+        if are_local and self.lender is None:  # two may not fit into memory
             await _end(loading)
             loading = None
         self.config, self._loading = config, None
@@ -184,15 +178,22 @@ class ModelSlot(Struct, eq=False):
             backend = await self.backend()
         except (ShepherdError, asyncio.CancelledError):
             failed, self.config, self._loading = self._loading, before, loading
-            await _end(failed)
+            await self._release(failed)
             if loading is None:  # the local model was closed to make room: load it again
                 self.start()
             elif (previous := self.loaded_backend) is not None:
                 self.listener.backend_ready(previous)
             raise
-        await _end(loading)
+        await self._release(loading)
         self.listener.model_changed(backend, chosen=True)
         return backend
+
+    async def _release(self, task: asyncio.Task[Backend] | None) -> None:
+        """Stop loading a backend, and close it unless it is borrowed."""
+        if self.lender is None:
+            await _end(task)
+        elif task is not None:
+            task.cancel()
 
     def _is_local(self, config: settings.Config) -> bool:
         """Whether the model of these settings runs on this machine, and takes its memory."""

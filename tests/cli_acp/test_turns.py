@@ -214,6 +214,7 @@ async def test_a_saved_session_is_sent_again(program: Program) -> None:
             cwd=str(program.work), session_id=session, mcp_servers=[]
         )
         assert loaded is not None
+        assert second.of("available_commands_update")  # the editor knows the session already
         assert second.text("user_message_chunk") == "hello"
         assert second.text() == first.text()
         assert second.text("agent_thought_chunk") == "hm"
@@ -249,6 +250,47 @@ async def test_modes_are_approval_modes_and_commands_work(program: Program) -> N
             await c.prompt(new.session_id, "/rewind dance")
         with pytest.raises(acp.RequestError, match="There is no mode dance"):
             await c.agent.set_session_mode(session_id=new.session_id, mode_id="dance")
+
+
+def chosen(choices: list[Any] | None) -> dict[str, str]:
+    return {choice.id: choice.current_value for choice in choices or []}
+
+
+async def test_the_editor_chooses_mode_model_and_reasoning(program: Program) -> None:
+    editor = Editor(answers=["deny"])
+    (program.home / "other").write_text("text: from the other model")
+    program.config.mkdir(parents=True)
+    (program.config / "providers.toml").write_text('[other]\ntype = "openai"\nmodel = "m"\n')
+    script = 'call: write_file {"path": "x", "content": "1"}\n---\ntext: ok\n---\ntext: ok'
+    async with connected(program, editor, *program.scripted(script)) as c:
+        new = await c.agent.new_session(cwd=str(program.work), mcp_servers=[])
+        assert chosen(new.config_options) == {
+            "mode": "ask",
+            "model": "local",
+            "thought_level": "none",
+        }
+
+        async def choose(name: str, value: str) -> dict[str, str]:
+            done = await c.agent.set_config_option(
+                config_id=name, session_id=new.session_id, value=value
+            )
+            assert done is not None
+            return chosen(done.config_options)
+
+        assert (await choose("thought_level", "high"))["thought_level"] == "high"
+        assert (await choose("thought_level", "default"))["thought_level"] == "default"
+        assert (await choose("model", "local"))["model"] == "local"
+        with pytest.raises(acp.RequestError, match="choose one of local, other"):
+            await choose("model", "missing")
+        with pytest.raises(acp.RequestError, match="There is no color"):
+            await choose("color", "red")
+        assert (await choose("mode", "edits"))["mode"] == "edits"
+        await until(editor, lambda: editor.of("current_mode_update"))
+        await c.prompt(new.session_id, "write")
+        assert (program.work / "x").exists()
+        await c.prompt(new.session_id, "/approve plan")
+        told: list[Any] = editor.of("config_option_update")
+        assert chosen(told[-1].config_options)["mode"] == "plan"
 
 
 async def test_two_sessions_with_the_built_in_model(program: Program, tmp_path: Path) -> None:

@@ -15,12 +15,13 @@ from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
+from shepherd.config.provider import LOCAL, Provider
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.build import open_borrowing, unsaved
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.session_start import SessionStart
-from shepherd.errors import ConfigError, UnreachableError
+from shepherd.errors import UnreachableError
 from shepherd.events import EventCallback, ignore_events
 from shepherd.messages import Role
 from shepherd.models import BUILTIN_TOOLS
@@ -109,15 +110,29 @@ async def test_conversations_share_a_backend_and_keep_nothing(
     assert files(env) == []
 
 
-async def test_the_model_is_not_changed(env: Mapping[str, str], work: Path, config: Config) -> None:
-    backend = Owned("text: hi")
-    async with borrowing(backend, config, env, work) as conversation:
-        with pytest.raises(ConfigError, match="shares its model"):
-            await conversation.slot.switch_model("pup", work)
-        with pytest.raises(ConfigError, match="shares its model"):
-            await conversation.slot.reload()
-        assert await conversation.backend() is backend
-    assert not backend.closed
+async def test_a_model_that_was_switched_away_from_stays_open_for_others(
+    env: Mapping[str, str], work: Path, config: Config
+) -> None:
+    lent = {"": Owned("text: hi"), "work": Owned("text: there")}
+    book = ProviderBook(Paths.from_env(env), env)
+    book.store.save(Provider(name="work", type="openai", model="m"))
+
+    async def lend(config: Config) -> Backend:
+        if config.model.provider not in lent:
+            raise UnreachableError("It can't be reached.")
+        return lent[config.model.provider]
+
+    start = SessionStart()
+    async with open_borrowing(lend, unsaved(config), env, work, start, book) as conversation:
+        assert await conversation.slot.switch_provider("work") is lent["work"]
+        del lent["work"]
+        book.store.save(Provider(name="gone", type="openai", model="m"))
+        with pytest.raises(UnreachableError):
+            await conversation.slot.switch_provider("gone")
+        assert conversation.slot.loaded_backend is not None
+        assert await conversation.slot.switch_provider(LOCAL) is lent[""]
+        assert not lent[""].closed
+    assert not lent[""].closed
 
 
 async def test_each_conversation_follows_a_fallback_until_it_ends(

@@ -8,22 +8,16 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from acp import PROTOCOL_VERSION, RequestError, helpers, schema
+from acp import PROTOCOL_VERSION, RequestError, schema
 from acp.interfaces import Client
 from msgspec import Struct, field
 
 from shepherd import errors, messages
 from shepherd.cli.acp import opening
-from shepherd.cli.acp.session import (
-    INTERNAL_ERROR,
-    Block,
-    EditorSession,
-    invalid,
-    mode_state,
-)
-from shepherd.cli.acp.updates import SessionUpdates
+from shepherd.cli.acp.choices import MODE, choose, mode_state
+from shepherd.cli.acp.session import Block, EditorSession
+from shepherd.cli.acp.updates import INTERNAL_ERROR, SessionUpdates, invalid
 from shepherd.config.paths import Paths
-from shepherd.config.section import ApproveMode
 from shepherd.config.settings import Config
 from shepherd.conversation.build import open_borrowing
 from shepherd.conversation.commands.present import set_mode
@@ -113,7 +107,9 @@ class EditorAgent(Struct):
         session = await self._open(cwd, SessionStart(), mcp_servers)
         session.begin_soon()
         return schema.NewSessionResponse(
-            session_id=session.updates.session_id, modes=mode_state(session.conversation)
+            session_id=session.updates.session_id,
+            modes=mode_state(session.conversation),
+            config_options=session.choices,
         )
 
     @reported
@@ -123,8 +119,9 @@ class EditorAgent(Struct):
         """Continue a saved conversation; all its messages are sent first."""
         session = await self._continue(cwd, session_id, mcp_servers)
         opening.replay(session.conversation.session.messages, session.updates)
-        session.begin_soon()
-        return schema.LoadSessionResponse(modes=mode_state(session.conversation))
+        session.begin()
+        modes = mode_state(session.conversation)
+        return schema.LoadSessionResponse(modes=modes, config_options=session.choices)
 
     @reported
     async def resume_session(
@@ -133,7 +130,8 @@ class EditorAgent(Struct):
         """Continue a saved conversation that the editor shows already."""
         session = await self._continue(cwd, session_id, mcp_servers)
         session.begin_soon()
-        return schema.ResumeSessionResponse(modes=mode_state(session.conversation))
+        modes = mode_state(session.conversation)
+        return schema.ResumeSessionResponse(modes=modes, config_options=session.choices)
 
     @reported
     async def list_sessions(
@@ -161,14 +159,20 @@ class EditorAgent(Struct):
         self, mode_id: str, session_id: str, **_: Any
     ) -> schema.SetSessionModeResponse:
         """Change the approval mode of a conversation."""
+        await self.set_config_option(config_id=MODE, session_id=session_id, value=mode_id)
+        return schema.SetSessionModeResponse()
+
+    @reported
+    async def set_config_option(
+        self, config_id: str, session_id: str, value: object, **_: Any
+    ) -> schema.SetSessionConfigOptionResponse:
+        """Change the mode, the model or its effort."""
         session = self._session(session_id)
-        if mode_id not in list(ApproveMode):
-            raise invalid(f"There is no mode {mode_id}; choose one of {', '.join(ApproveMode)}.")
-        problem = await set_mode(session.conversation, ApproveMode(mode_id))
-        session.updates.send(helpers.update_current_mode(mode_id))
+        problem = await choose(session.conversation, config_id, value)
+        session.tell_choices()
         if problem:
             session.updates.notice(problem)
-        return schema.SetSessionModeResponse()
+        return schema.SetSessionConfigOptionResponse(config_options=session.choices)
 
     @reported
     async def cancel(self, session_id: str, **_: Any) -> None:

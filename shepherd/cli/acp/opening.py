@@ -12,8 +12,7 @@ from pydantic import ValidationError
 
 from shepherd import errors, validation
 from shepherd.backends.base import Backend, Concurrency
-from shepherd.cli.acp.session import invalid
-from shepherd.cli.acp.updates import SessionUpdates
+from shepherd.cli.acp.updates import SessionUpdates, invalid
 from shepherd.cli.terminal.attachments import without_attachments
 from shepherd.config import provider_book, settings
 from shepherd.conversation.build import backend_opener

@@ -18,7 +18,7 @@ from acp.interfaces import Agent
 from shepherd import json_text, messages
 from shepherd.cli.acp.agent import EditorAgent
 from shepherd.cli.acp.opening import SharedModels
-from shepherd.cli.acp.session import INTERNAL_ERROR, INVALID_REQUEST
+from shepherd.cli.acp.updates import INTERNAL_ERROR, INVALID_REQUEST
 from shepherd.cli.terminal.lines import read_lines, take_streams
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.provider_book import ProviderBook

@@ -14,10 +14,9 @@ from msgspec import Struct, field, structs
 from shepherd import errors, events, messages
 from shepherd.backends.base import Backend
 from shepherd.cli.acp.approvals import EditorApprover, EditorStep
-from shepherd.cli.acp.updates import SessionUpdates
+from shepherd.cli.acp.choices import choices_of
+from shepherd.cli.acp.updates import INVALID_REQUEST, SessionUpdates, invalid
 from shepherd.cli.terminal.attachments import attach_files
-from shepherd.config.section import ApproveMode
-from shepherd.conversation.commands.present import MODE_TEXT
 from shepherd.conversation.commands.table import COMMANDS, find_command, output_of
 from shepherd.conversation.conversation import Conversation
 from shepherd.images import Image, check_count, decode_image
@@ -37,13 +36,6 @@ Block = (
     | schema.ResourceContentBlock
     | schema.EmbeddedResourceContentBlock
 )
-
-INVALID_REQUEST, INVALID_PARAMS, INTERNAL_ERROR = -32600, -32602, -32603
-
-
-def invalid(text: str) -> RequestError:
-    """The error of a request that can't be used, with a sentence for the user."""
-    return RequestError(INVALID_PARAMS, text)
 
 
 class Prompt(Struct):
@@ -177,6 +169,7 @@ class EditorSession:
     ) -> None:
         self.conversation = conversation
         self.updates = updates
+        self.choices = choices_of(conversation)
         self._resources = resources
         files = capabilities.fs if capabilities is not None else None
         forms = capabilities.elicitation if capabilities is not None else None
@@ -193,9 +186,9 @@ class EditorSession:
 
         An editor does not know the session before the answer.
         """
-        asyncio.get_running_loop().call_soon(self._begin)
+        asyncio.get_running_loop().call_soon(self.begin)
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """Show the notices and the commands: Shepherd's own, then those of the user's files."""
         self.conversation.notices.listen(self.updates.notice)
         own = [(command.name, command.summary, command.usage) for command in COMMANDS.values()]
@@ -226,6 +219,18 @@ class EditorSession:
         except (errors.ToolError, OSError):
             return None
 
+    def tell_choices(self) -> None:
+        """Tell the editor what is chosen now, unless it knows."""
+        choices = choices_of(self.conversation)
+        if choices != self.choices:
+            self.choices = choices
+            self.updates.send(helpers.update_current_mode(self.conversation.policy.mode.value))
+            self.updates.send(
+                schema.ConfigOptionUpdate(
+                    session_update="config_option_update", config_options=choices
+                )
+            )
+
     @property
     def is_busy(self) -> bool:
         """Whether a prompt is being answered."""
@@ -248,6 +253,7 @@ class EditorSession:
         finally:
             self._turn = None
             self.updates.end_turn()
+            self.tell_choices()
 
     def cancel(self) -> None:
         """Stop the running turn, if there is one."""
@@ -308,15 +314,4 @@ def _usage(outcome: TurnOutcome) -> schema.Usage:
         input_tokens=read,
         output_tokens=written,
         cached_read_tokens=sum(stats.cached_tokens for stats in outcome.stats),
-    )
-
-
-def mode_state(conversation: Conversation) -> schema.SessionModeState:
-    """All modes, and the current one."""
-    modes = [
-        schema.SessionMode(id=mode.value, name=mode.value.capitalize(), description=MODE_TEXT[mode])
-        for mode in ApproveMode
-    ]
-    return schema.SessionModeState(
-        current_mode_id=conversation.policy.mode.value, available_modes=modes
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from acp import helpers, schema
+from acp import RequestError, helpers, schema
 from acp.utils import serialize_params
 from msgspec import Struct, field
 
@@ -18,6 +18,14 @@ from shepherd.tools.tool import FileChange
 CallContent = (
     schema.ContentToolCallContent | schema.FileEditToolCallContent | schema.TerminalToolCallContent
 )
+
+INVALID_REQUEST, INVALID_PARAMS, INTERNAL_ERROR = -32600, -32602, -32603
+
+
+def invalid(text: str) -> RequestError:
+    """The error of a request that can't be used, with a sentence for the user."""
+    return RequestError(INVALID_PARAMS, text)
+
 
 _FAILED = "Error: "
 MAX_PROGRESS = 4000
@@ -48,7 +56,9 @@ class SessionUpdates(Struct):
     _call_count: int = 0
     _open_calls: dict[str, _OpenCall] = field(default_factory=dict[str, _OpenCall])
 
-    def send(self, update: helpers.SessionUpdate | schema.UsageUpdate) -> None:
+    def send(
+        self, update: helpers.SessionUpdate | schema.UsageUpdate | schema.ConfigOptionUpdate
+    ) -> None:
         """Send an update."""
         notification = schema.SessionNotification(session_id=self.session_id, update=update)
         params = serialize_params(notification)
