@@ -16,7 +16,6 @@ from shepherd.backends.inprocess.sessions import SessionMemory, check_prompt_siz
 from shepherd.backends.inprocess.threads import TextThread
 from shepherd.backends.output.filter import OutputFilter
 from shepherd.backends.tensorrt.engine import (
-    EngineSettings,
     TokenEngine,
     TokenRequest,
     TokenStream,
@@ -172,21 +171,21 @@ async def open_tensorrt(
     provider: Provider, config: Config, fetch: Fetch | None = None
 ) -> TensorRtBackend:
     """Load the provider's model; raises ConfigError, ModelLoadError."""
-    settings = engine_settings(provider)
-    await asyncio.to_thread(check_machine, settings)  # before a download
-    facts = await asyncio.to_thread(read_facts, settings.model, fetch)
+    provider = _with_model(provider)
+    await asyncio.to_thread(check_machine, provider)  # before a download
+    facts = await asyncio.to_thread(read_facts, provider.model, fetch)
     if not (provider.context_size or facts.context_size):
         raise errors.ConfigError(
             f"{provider.name}: the model does not say how large its context is; set it with "
             f"`shepherd provider set {provider.name} context-size TOKENS`."
         )
-    name = Path(settings.model).name
-    load = partial(load_engine, settings, facts)
+    load = partial(load_engine, provider, facts)
+    name = Path(provider.model).name
     return await TensorRtBackend.open(name, load, config.sampling.to_sampling())
 
 
-def engine_settings(provider: Provider) -> EngineSettings:
-    """The settings for loading the provider's model; raises ConfigError without a model."""
+def _with_model(provider: Provider) -> Provider:
+    """The provider with the path of its model, if that is a directory; raises ConfigError."""
     if not provider.model:
         raise errors.ConfigError(
             f"{provider.name}: TensorRT-LLM in this process needs a model, a directory or a name "
@@ -194,14 +193,4 @@ def engine_settings(provider: Provider) -> EngineSettings:
             "`trtllm-serve` as base-url."
         )
     folder = Path(provider.model).expanduser()
-    return EngineSettings(
-        model=str(folder) if folder.is_dir() else provider.model,
-        tokenizer=provider.tokenizer,
-        context_size=provider.context_size,
-        tensor_parallel=provider.tensor_parallel,
-        pipeline_parallel=provider.pipeline_parallel,
-        gpu_memory=provider.gpu_memory,
-        max_batch_size=provider.max_batch_size,
-        guided_decoding=provider.guided_decoding,
-        trust_remote_code=provider.trust_remote_code,
-    )
+    return provider.model_copy(update={"model": str(folder)}) if folder.is_dir() else provider

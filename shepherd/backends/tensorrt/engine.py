@@ -17,24 +17,8 @@ from msgspec import Struct, field
 
 from shepherd.backends.inprocess.special import TemplateModel
 from shepherd.backends.tensorrt.model_files import HubVocabulary, ModelFacts
+from shepherd.config.provider import Provider
 from shepherd.errors import BackendError, ContextFullError, InvalidRequestError, ModelLoadError
-
-
-class EngineSettings(Struct, frozen=True):
-    """Settings for loading a model; with 0 and "" TensorRT-LLM decides.
-
-    `gpu_memory` is the share of the free GPU memory that the KV cache takes.
-    """
-
-    model: str
-    tokenizer: str = ""
-    context_size: int = 0
-    tensor_parallel: int = 1
-    pipeline_parallel: int = 1
-    gpu_memory: float = 0.9
-    max_batch_size: int = 0
-    guided_decoding: str = ""
-    trust_remote_code: bool = False
 
 
 class TokenRequest(Struct, frozen=True):
@@ -136,17 +120,17 @@ class TensorRtModel:
 class TensorRtEngine:
     """One `tensorrt_llm.LLM`."""
 
-    def __init__(self, api: Any, llm: Any, settings: EngineSettings, facts: ModelFacts) -> None:
+    def __init__(self, api: Any, llm: Any, provider: Provider, facts: ModelFacts) -> None:
         """Takes ownership of the objects from `load_engine`."""
         self._api = api
         self._llm = llm
         self.model = TensorRtModel(llm.tokenizer, facts.ends)
-        sizes = [size for size in (settings.context_size, facts.context_size) if size]
+        sizes = [size for size in (provider.context_size, facts.context_size) if size]
         # An engine was built for its size; of a checkpoint the user may ask more or less.
         self.context_size = min(sizes) if facts.is_engine else sizes[0]
         version = str(_import("tensorrt_llm").__version__)
         self.unsupported: Mapping[str, str] = {} if facts.is_engine else _unsupported(version)
-        self.guides = bool(settings.guided_decoding)
+        self.guides = bool(provider.guided_decoding)
         self.alive = True
 
     def submit(self, request: TokenRequest) -> TokenStream:
@@ -211,53 +195,56 @@ class TensorRtStream:
             self._output.abort()
 
 
-def load_engine(settings: EngineSettings, facts: ModelFacts) -> TensorRtEngine:
-    """Load the model; takes minutes. Raises ModelLoadError."""
+def load_engine(provider: Provider, facts: ModelFacts) -> TensorRtEngine:
+    """Load the provider's model, a directory or a name on the hub; takes minutes.
+
+    With 0 and "" in a setting TensorRT-LLM decides. Raises ModelLoadError.
+    """
     with contextlib.redirect_stdout(sys.stderr):  # it prints, and stdout is for the answer
-        check_machine(settings)
+        check_machine(provider)
         api = _import("tensorrt_llm.llmapi")
         maker = _import("tensorrt_llm._tensorrt_engine") if facts.is_engine else api
-        arguments = llm_arguments(settings, facts)
+        arguments = llm_arguments(provider, facts)
         try:
             cache = api.KvCacheConfig(
-                enable_block_reuse=True, free_gpu_memory_fraction=settings.gpu_memory
+                enable_block_reuse=True, free_gpu_memory_fraction=provider.gpu_memory
             )
-            llm = maker.LLM(settings.model, kv_cache_config=cache, **arguments)
+            llm = maker.LLM(provider.model, kv_cache_config=cache, **arguments)
         except _LOAD_ERRORS as error:
-            raise ModelLoadError(f"TensorRT-LLM can't load {settings.model}: {error}") from error
+            raise ModelLoadError(f"TensorRT-LLM can't load {provider.model}: {error}") from error
         try:
-            return TensorRtEngine(api, llm, settings, facts)
+            return TensorRtEngine(api, llm, provider, facts)
         except ModelLoadError:  # its tokenizer can't be used
             llm.shutdown()
             raise
 
 
-def llm_arguments(settings: EngineSettings, facts: ModelFacts) -> dict[str, Any]:
+def llm_arguments(provider: Provider, facts: ModelFacts) -> dict[str, Any]:
     """The arguments of `LLM` beside the model and its cache."""
     result: dict[str, Any] = {
-        "tokenizer": settings.tokenizer or None,
-        "trust_remote_code": settings.trust_remote_code,
-        "tensor_parallel_size": settings.tensor_parallel,
-        "pipeline_parallel_size": settings.pipeline_parallel,
+        "tokenizer": provider.tokenizer or None,
+        "trust_remote_code": provider.trust_remote_code,
+        "tensor_parallel_size": provider.tensor_parallel,
+        "pipeline_parallel_size": provider.pipeline_parallel,
     }
-    if settings.max_batch_size:
-        result["max_batch_size"] = settings.max_batch_size
-    if settings.guided_decoding:
-        result["guided_decoding_backend"] = settings.guided_decoding
+    if provider.max_batch_size:
+        result["max_batch_size"] = provider.max_batch_size
+    if provider.guided_decoding:
+        result["guided_decoding_backend"] = provider.guided_decoding
     if not facts.is_engine:  # an engine has its own build settings
-        result["max_seq_len"] = settings.context_size or facts.context_size
+        result["max_seq_len"] = provider.context_size or facts.context_size
         result["enable_chunked_prefill"] = True  # for prompts over 8192 tokens
     return result
 
 
-def check_machine(settings: EngineSettings) -> None:
+def check_machine(provider: Provider) -> None:
     """Raise ModelLoadError, with advice, if the package or its GPUs are missing."""
     if importlib.util.find_spec("tensorrt_llm") is None:
         raise ModelLoadError(
             "TensorRT-LLM is not installed here: `pip install tensorrt-llm` (Linux with an NVIDIA "
             "GPU), or start `trtllm-serve` elsewhere and give the provider its --base-url."
         )
-    needed = settings.tensor_parallel * settings.pipeline_parallel
+    needed = provider.tensor_parallel * provider.pipeline_parallel
     gpus = int(_import("torch").cuda.device_count())
     if gpus < needed:
         there = "no NVIDIA GPU" if gpus == 0 else f"only {gpus} NVIDIA GPU{'s' * (gpus > 1)}"

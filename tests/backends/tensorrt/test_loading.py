@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from shepherd.backends.opening import open_provider
-from shepherd.backends.tensorrt.engine import EngineSettings, load_engine
+from shepherd.backends.tensorrt.engine import load_engine
 from shepherd.backends.tensorrt.model_files import ModelFacts
 from shepherd.config.paths import Paths
-from shepherd.config.provider import make_provider
+from shepherd.config.provider import Provider, make_provider
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.errors import (
@@ -80,16 +80,19 @@ async def test_models_that_are_none(tmp_path: Path) -> None:
         await open_provider(make_provider("gpu", {"type": "tensorrt"}), book, Config())
 
 
+PROVIDER = Provider(name="x", type="tensorrt", model="x")
+
+
 def test_loading_prints_nothing_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     with installed(record()):
-        load_engine(EngineSettings("x"), ModelFacts(100)).close()
+        load_engine(PROVIDER, ModelFacts(100)).close()
     assert capsys.readouterr().out == ""
 
 
 def test_a_template_is_not_needed() -> None:
     made = record(tokenizer=Tokenizer("", FAST, None))
     with installed(made):
-        engine = load_engine(EngineSettings("x"), ModelFacts(100, (END,)))
+        engine = load_engine(PROVIDER, ModelFacts(100, (END,)))
         assert engine.model.chat_template() == ""
         assert engine.model.vocab.ends == (END,)
         engine.close()
