@@ -41,7 +41,7 @@ async def test_cancelling_at_any_event_leaves_the_next_turn_working() -> None:
 async def test_a_cancelled_answer_goes_on_from_what_was_shown() -> None:
     async with loaded() as backend:
         session = conversation("Hello")
-        result = await generate(backend, session, Recorder(stop_at=0))
+        result = await generate(backend, session, Recorder(stop_at=1))  # behind the first token
         assert result.finish_reason is FinishReason.CANCELLED
         session.add(result.message)
         session.add(Message.user("Go on"))

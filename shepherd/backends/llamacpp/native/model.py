@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from msgspec import Struct
 
@@ -40,31 +40,32 @@ class MappedFiles:
 
     def __init__(self, model: Path) -> None:
         """Open all files of the model; files that can't be opened are not checked."""
-        self._states: dict[BinaryIO, tuple[int, int]] = {}
+        self._files: dict[Path, tuple[int, tuple[int, int]]] = {}
+        """Each file's descriptor, and its size and date when it was opened."""
         for path in parts_of(model):
             with suppress(OSError):  # which llama.cpp will report
-                file = path.open("rb", buffering=0)
-                self._states[file] = _state(file)
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
+                self._files[path] = descriptor, _state(descriptor)
 
     def check(self) -> None:
         """Raise ModelLoadError if a file has changed since it was loaded."""
-        for file, state in self._states.items():
-            if _state(file) != state:
+        for path, (descriptor, state) in self._files.items():
+            if _state(descriptor) != state:
                 raise ModelLoadError(
-                    f"{file.name} was changed while it was in use. Load the model again, "
+                    f"{path} was changed while it was in use. Load the model again, "
                     "or restart Shepherd."
                 )
 
     def close(self) -> None:
         """Close all files."""
-        files, self._states = self._states, {}
-        for file in files:
-            file.close()
+        files, self._files = self._files, {}
+        for descriptor, _ in files.values():
+            os.close(descriptor)
 
 
-def _state(file: BinaryIO) -> tuple[int, int]:
+def _state(descriptor: int) -> tuple[int, int]:
     """The size and the date of an open file."""
-    status = os.fstat(file.fileno())
+    status = os.fstat(descriptor)
     return status.st_size, status.st_mtime_ns
 
 
