@@ -44,12 +44,12 @@ M = TypeVar("M", bound=BaseModel)
 class Access(BaseModel):
     """Tokens, and what it takes to renew them: `expires_at` is a Unix time.
 
-    `wanted` are the scopes that the server asked for since, with which the next login begins.
+    `scopes` are those that the server asked for since, with which the next login begins.
     """
 
     tokens: auth.OAuthToken
     expires_at: float | None = None
-    wanted: str = ""
+    scopes: str = ""
     authority: auth.OAuthMetadata | None = None
     resource: auth.ProtectedResourceMetadata | None = None
 
@@ -98,15 +98,11 @@ class TokenStore:
         client_id = self._server.definition.client_id
         if client_id and not is_valid_client_metadata_url(client_id):
             secret = await asyncio.to_thread(self._secrets.client_secret, self._server)
-            authority = self.context.oauth_metadata if self.context else None
-            methods = authority.token_endpoint_auth_methods_supported if authority else None
-            in_body = bool(methods) and "client_secret_basic" not in methods
             return auth.OAuthClientInformationFull(
                 client_id=client_id,
                 client_secret=secret or None,
-                token_endpoint_auth_method=(
-                    "client_secret_post" if in_body else "client_secret_basic"
-                ),
+                # every authority takes it (RFC 6749, 2.3.1)
+                token_endpoint_auth_method="client_secret_basic",
             )
         return await asyncio.to_thread(self._read, CLIENT, auth.OAuthClientInformationFull)
 
@@ -114,10 +110,10 @@ class TokenStore:
         """Store the registered client; raises ConfigError."""
         await asyncio.to_thread(self._write, CLIENT, client_info)
 
-    async def want(self, scopes: str) -> None:
+    async def set_scopes(self, scopes: str) -> None:
         """Keep what the next login asks for; raises ConfigError."""
         if access := await self.access():
-            access.wanted = scopes
+            access.scopes = scopes
             await asyncio.to_thread(self._write, TOKENS, access)
 
     def forget(self) -> None:
@@ -174,8 +170,6 @@ class Login:
         port = receiver.sockets[0].getsockname()[1]
 
         async def redirect(url: str) -> None:
-            # now that the authority is known, so is how the client's secret is sent
-            provider.context.client_info = await self.store.get_client_info()
             show(url)
 
         async def code() -> auth.AuthorizationCodeResult:
@@ -183,8 +177,8 @@ class Login:
 
         former = await self.store.access()
         await asyncio.to_thread(self.store.forget)
-        address, wanted = f"http://127.0.0.1:{port}/callback", former.wanted if former else ""
-        provider = self._new_provider(address, redirect, code, wanted)
+        address, scopes = f"http://127.0.0.1:{port}/callback", former.scopes if former else ""
+        provider = self._new_provider(address, redirect, code, scopes)
         try:
             async with receiver, asyncio.timeout(LOGIN_SECONDS):
                 return await self._connect(provider)
@@ -209,7 +203,7 @@ class Login:
         redirect_uri: str,
         redirect: Callable[[str], Awaitable[None]],
         code: Callable[[], Awaitable[auth.AuthorizationCodeResult]],
-        wanted: str = "",
+        scopes: str = "",
     ) -> OAuthClientProvider:
         """The SDK's OAuth client: `redirect` opens its address, and `code` waits for the answer."""
         definition = self._server.definition
@@ -217,7 +211,7 @@ class Login:
             redirect_uris=[AnyUrl(redirect_uri)],
             client_name="Shepherd",
             token_endpoint_auth_method="none",
-            least=union_scopes(definition.scopes, wanted),
+            least=union_scopes(definition.scopes, scopes),
         )
         client_id = definition.client_id
         document = client_id if is_valid_client_metadata_url(client_id) else None
@@ -229,7 +223,7 @@ class Login:
 
     async def _refuse(self, url: str) -> None:
         """End the attempt where a login would begin: only the user starts one, or a wider one."""
-        await self.store.want(httpx2.URL(url).params.get("scope", ""))
+        await self.store.set_scopes(httpx2.URL(url).params.get("scope", ""))
         self.problem = f"it needs a login: `shepherd mcp login {self._server.name}`"
         raise ConfigError(self.problem)
 

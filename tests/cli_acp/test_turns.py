@@ -214,7 +214,11 @@ async def test_a_saved_session_is_sent_again(program: Program) -> None:
             cwd=str(program.work), session_id=session, mcp_servers=[]
         )
         assert loaded is not None
-        assert second.of("available_commands_update")  # the editor knows the session already
+        # the editor knows the session already, so that nothing comes after the answer
+        shown = methods(connection, StreamDirection.INCOMING).count("session/update")
+        await connection.agent.list_sessions(cwd=str(listed))
+        assert methods(connection, StreamDirection.INCOMING).count("session/update") == shown
+        assert second.of("available_commands_update")
         assert second.text("user_message_chunk") == "hello"
         assert second.text() == first.text()
         assert second.text("agent_thought_chunk") == "hm"

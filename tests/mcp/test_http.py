@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -261,29 +260,6 @@ async def test_the_client_of_the_settings_proves_itself_by_its_secret(tmp_path: 
     assert [*authority.clients] == ["me"]
     with pytest.raises(ConfigError, match="must not be in the settings"):
         server("web", url=url, client_id="me", client_secret="hidden")
-
-
-@pytest.mark.parametrize(
-    ("supported", "method"),
-    [
-        (None, "client_secret_basic"),
-        (["client_secret_post", "client_secret_basic"], "client_secret_basic"),
-        (["client_secret_post"], "client_secret_post"),
-    ],
-)
-async def test_the_secret_is_sent_as_the_authority_takes_it(
-    tmp_path: Path, supported: list[str] | None, method: str
-) -> None:
-    keys = ServerSecrets(Secrets(paths_below(tmp_path).credentials_file, {}), {"X": "hidden"})
-    login = Login(
-        server("web", url="https://a.example", client_id="me", client_secret="${X}"), keys
-    )
-    authority = SimpleNamespace(token_endpoint_auth_methods_supported=supported)
-    context: Any = SimpleNamespace(oauth_metadata=authority)
-    login.store.context = context
-    client = await login.store.get_client_info()
-    assert client is not None
-    assert (client.client_secret, client.token_endpoint_auth_method) == ("hidden", method)
 
 
 async def test_a_document_names_the_client_where_the_authority_reads_it(tmp_path: Path) -> None:

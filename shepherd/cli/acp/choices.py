@@ -4,6 +4,7 @@ Editors that know only modes get these apart, too.
 """
 
 from collections.abc import Mapping
+from typing import Literal
 
 from acp import schema
 
@@ -16,8 +17,9 @@ from shepherd.errors import ConfigError
 
 Choices = list[schema.SessionConfigOptionSelect | schema.SessionConfigOptionBoolean]
 
-MODE, MODEL, EFFORT = "mode", "model", "thought_level"
+Id = Literal["mode", "model", "thought_level"]
 """The ids, which are the protocol's categories."""
+MODE, MODEL = "mode", "model"
 _OWN_EFFORT = "default"
 
 
@@ -30,12 +32,14 @@ def choices_of(conversation: Conversation) -> Choices:
     except ConfigError:  # the code that needs a provider reports it
         stored = []
     models = dict.fromkeys([LOCAL, answering, *stored], "")
-    efforts = {_OWN_EFFORT: "", **{effort.value: "" for effort in Effort if effort}}
-    effort = (session.thinking_effort or _OWN_EFFORT) if session.thinking else Effort.NONE
+    efforts = dict.fromkeys([_OWN_EFFORT, *(effort.value for effort in Effort if effort)], "")
+    effort = (session.thinking_effort or _OWN_EFFORT) if session.thinking else Effort.NONE.value
     return [
-        _choice(MODE, "Mode", policy.mode, {mode: MODE_TEXT[mode] for mode in ApproveMode}),
+        _choice(
+            MODE, "Mode", policy.mode.value, {mode.value: text for mode, text in MODE_TEXT.items()}
+        ),
         _choice(MODEL, "Model", answering, models),
-        _choice(EFFORT, "Reasoning", effort, efforts),
+        _choice("thought_level", "Reasoning", effort, efforts),
     ]
 
 
@@ -71,16 +75,17 @@ async def choose(conversation: Conversation, id: str, value: object) -> str:
 
 
 def _choice(
-    id: str, name: str, current: str, values: Mapping[str, str]
+    id: Id, name: str, current: str, values: Mapping[str, str]
 ) -> schema.SessionConfigOptionSelect:
     """A choice; `values` have descriptions, or ""."""
-    options = [
-        schema.SessionConfigSelectOption(
-            value=str(value), name=value.capitalize(), description=text or None
-        )
-        for value, text in values.items()
-    ]
-    values_of = {"id": id, "name": name, "category": id, "type": "select", "options": options}
-    return schema.SessionConfigOptionSelect.model_validate(
-        {**values_of, "currentValue": str(current)}
+    return schema.SessionConfigOptionSelect(
+        id=id,
+        name=name,
+        category=id,
+        type="select",
+        current_value=current,
+        options=[
+            schema.SessionConfigSelectOption(value=value, name=value.capitalize(), description=text)
+            for value, text in values.items()
+        ],
     )

@@ -233,8 +233,8 @@ def serve(
     names = [name.strip() for name in (tools or "").split(",") if name.strip()]
     if tools is not None and not names:
         raise UsageError("--tools is empty; write names with commas between them.")
-    cwd, has_roots = Path.cwd().resolve(), http is None
-    service = server.McpService(read, cwd, [*dict.fromkeys(names)], at_roots=not has_roots)
+    cwd, has_directory = Path.cwd().resolve(), http is not None
+    service = server.McpService(read, cwd, [*dict.fromkeys(names)], at_roots=has_directory)
     serving = server.serve_stdio(service) if http is None else server.serve_http(service, http)
     raise typer.Exit(asyncio.run(ended_by_signals(serving)))
 

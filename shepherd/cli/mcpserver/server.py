@@ -18,6 +18,8 @@ from mcp import MCPError, types
 from mcp.server import Server
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.mcpserver import MCPServer
+from mcp.server.request_state import RequestStateSecurity
+from mcp.server.session import ServerSession
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated, ServerEvent
 from msgspec import Struct, field
@@ -25,7 +27,7 @@ from msgspec import Struct, field
 from shepherd import errors, messages
 from shepherd.cli.commands.output import warn
 from shepherd.cli.mcpserver.agent import ASK, ServedAgent, default_names, root_of
-from shepherd.cli.mcpserver.work import Calls, Context, session_id
+from shepherd.cli.mcpserver.work import ANSWER_SECONDS, Calls, Context, session_id
 from shepherd.cli.terminal.lines import read_lines, take_streams
 from shepherd.config import provider_book, settings
 from shepherd.conversation.build import backend_opener, build_conversation, unsaved
@@ -60,7 +62,7 @@ class McpService(Struct, eq=False):
 
     def server(self) -> MCPServer[Any]:
         """The server with what plugins add to it, after `open`."""
-        bus = InMemorySubscriptionBus()
+        bus = Bus()
         served = MCPServer[Any](
             "shepherd",
             version=__version__,
@@ -68,6 +70,8 @@ class McpService(Struct, eq=False):
             log_level="ERROR",
             subscriptions=bus,
             middleware=[_check_discover],
+            # the SDK binds a state to its call; users may take as long as `Calls` waits
+            request_state_security=RequestStateSecurity.ephemeral(ttl=ANSWER_SECONDS),
         )
         config = self.read(self.cwd)
         plugins = Plugins(config.plugins.disabled, config.plugins.settings)
@@ -99,12 +103,12 @@ class McpService(Struct, eq=False):
             reason = f"Error: denied: no rule allows it, such as `allow tool {name}`"
             return _result(ToolResult(reason, ok=False))
 
-        handlers.add_request_handler("tools/list", types.PaginatedRequestParams, list_tools)
-        handlers.add_request_handler("tools/call", types.CallToolRequestParams, call)
-        handlers.add_request_handler(
-            "logging/setLevel", types.SetLevelRequestParams, self._calls.set_level
-        )
-        Subscribers(bus).serve(handlers)
+        add: Any = handlers.add_request_handler
+        add("tools/list", types.PaginatedRequestParams, list_tools)
+        add("tools/call", types.CallToolRequestParams, call)
+        add("logging/setLevel", types.SetLevelRequestParams, self._calls.set_level)
+        add("resources/subscribe", types.SubscribeRequestParams, bus.follow)
+        add("resources/unsubscribe", types.UnsubscribeRequestParams, bus.leave)
         return served
 
     def open(self) -> None:
@@ -162,45 +166,32 @@ def handlers_of(served: MCPServer[Any]) -> Server[Any]:
     return served._lowlevel_server  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - as said
 
 
-class Subscribers(Struct, eq=False):
-    """Clients of the older protocol that follow resources; the SDK serves those of the newer."""
+class Bus(InMemorySubscriptionBus):
+    """Tells clients of the older protocol of changed resources, too."""
 
-    bus: InMemorySubscriptionBus
-    _ends: dict[tuple[str, str], Callable[[], None]] = field(
-        default_factory=dict[tuple[str, str], Callable[[], None]]
-    )
-    _sending: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    def __init__(self) -> None:
+        super().__init__()
+        self._followers: dict[tuple[str, str], ServerSession] = {}
 
-    def serve(self, handlers: Server[Any]) -> None:
-        """Handle the two requests."""
-        handlers.add_request_handler("resources/subscribe", types.SubscribeRequestParams, self._add)
-        handlers.add_request_handler(
-            "resources/unsubscribe", types.UnsubscribeRequestParams, self._remove
-        )
+    async def publish(self, event: ServerEvent) -> None:
+        """Tell all who follow."""
+        await super().publish(event)
+        for (_, uri), session in [*self._followers.items()]:
+            if event == ResourceUpdated(uri):
+                await session.send_resource_updated(uri)
 
-    async def _add(
+    async def follow(
         self, context: Context, params: types.SubscribeRequestParams
     ) -> types.EmptyResult:
-        """Tell the client from now on when the resource changes."""
-        uri, session = str(params.uri), context.session
-
-        def changed(event: ServerEvent) -> None:
-            if isinstance(event, ResourceUpdated) and event.uri == uri:
-                task = asyncio.create_task(session.send_resource_updated(uri))
-                self._sending.add(task)
-                task.add_done_callback(self._sending.discard)
-
-        await self._remove(context, params)
-        self._ends[session_id(context), uri] = self.bus.subscribe(changed)
+        """Answer `resources/subscribe`."""
+        self._followers[session_id(context), params.uri] = context.session
         return types.EmptyResult()
 
-    async def _remove(
-        self,
-        context: Context,
-        params: types.SubscribeRequestParams | types.UnsubscribeRequestParams,
+    async def leave(
+        self, context: Context, params: types.UnsubscribeRequestParams
     ) -> types.EmptyResult:
-        """Tell the client no more."""
-        self._ends.pop((session_id(context), str(params.uri)), lambda: None)()
+        """Answer `resources/unsubscribe`."""
+        self._followers.pop((session_id(context), params.uri), None)
         return types.EmptyResult()
 
 
@@ -272,7 +263,7 @@ def _result(result: ToolResult) -> types.CallToolResult:
 MAX_MESSAGE_BYTES = 64 << 20
 """Maximum length of one message; a longer one ends the connection."""
 
-ANSWER_SECONDS = 10.0
+LAST_SECONDS = 10.0
 """The longest wait for the answers to open requests after the end of stdin."""
 
 
@@ -299,11 +290,11 @@ class OpenRequests(Struct):
             self._note_answer(message.get("id"))
 
     async def answered(self) -> None:
-        """Wait until no request is open, up to ANSWER_SECONDS."""
+        """Wait until no request is open, up to LAST_SECONDS."""
         if self.ids:
             self.all_answered.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.all_answered.wait(), ANSWER_SECONDS)
+                await asyncio.wait_for(self.all_answered.wait(), LAST_SECONDS)
 
     def _note_answer(self, id: object) -> None:
         """Note that a request has its answer; ids are kept as JSON, because 1 is not "1"."""

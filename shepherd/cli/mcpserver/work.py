@@ -216,7 +216,7 @@ class Calls(Struct, eq=False):
     ) -> ToolResult | types.InputRequiredResult:
         """The result of a new or a repeated call, or the question that comes before it.
 
-        Raises MCPError for the state of another call.
+        Raises MCPError for a state that waits for no answer.
         """
         if params.request_state is not None:
             call, task = self._resumed(context, params)
@@ -265,15 +265,12 @@ class Calls(Struct, eq=False):
     ) -> tuple[RunningCall, asyncio.Task[ToolResult]]:
         """The waiting call that the client repeats, which goes on with the answer in the request.
 
-        Raises MCPError if there is none, or if it was another call.
+        Raises MCPError if there is none. That it was the same call is the SDK's promise.
         """
         state = params.request_state or ""
         waiting = self._waiting_work.get(state)
         if waiting is None:
             raise MCPError(types.INVALID_PARAMS, "This call does not wait for an answer.")
-        first = waiting.call.params
-        if (first.name, first.arguments) != (params.name, params.arguments):
-            raise MCPError(types.INVALID_PARAMS, "The request state belongs to another call.")
         work = self._take(state)
         work.call.context = context
         answer = (params.input_responses or {}).get("approval")
