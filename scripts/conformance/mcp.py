@@ -18,7 +18,10 @@ from scripts.conformance.verdict import Skipped, Verdict
 
 PACKAGE, VERSION = "@modelcontextprotocol/conformance", "0.2.0-alpha.12"
 REVISIONS = ("2025-11-25", "2026-07-28")
+FORMER = ("2025-03-26", ["oauth-metadata-backcompat", "oauth-endpoint-fallback"])
+"""Logins at authorities of an older revision, of which there is no list of what it requires."""
 ROOT = Path(__file__).parents[2]
+CLIENT = f"{sys.executable} -m scripts.conformance.mcp_fixture.client"
 _TIME = re.compile(r"-\d{4}-\d\d-\d\dT[\d-]+Z$")
 SETTINGS = """\
 [permissions]
@@ -33,9 +36,8 @@ def run(work: Path) -> list[Verdict]:
     for revision in REVISIONS:
         with server(work) as url:
             verdicts.append(_verdict(suite, work, revision, "server", ["--url", f"{url}/mcp"]))
-        client = f"{sys.executable} -m scripts.conformance.mcp_fixture.client"
-        verdicts.append(_verdict(suite, work, revision, "client", ["--command", client]))
-    return verdicts
+        verdicts.append(_verdict(suite, work, revision, "client", ["--command", CLIENT]))
+    return [*verdicts, _former(suite, work)]
 
 
 def interpreter() -> str:
@@ -65,24 +67,42 @@ def server(work: Path) -> Generator[str]:
         yield url
 
 
+def _suite(suite: Path, results: Path, role: str, *options: str) -> None:
+    """Run the suite, which writes what it finds."""
+    command = [interpreter(), str(suite / "dist" / "index.js"), role, *options]
+    # it starts all clients at once
+    command += ["--output-dir", str(results), "--timeout", "180000"]
+    subprocess.run(command, cwd=ROOT, check=False, capture_output=True, timeout=900)
+
+
 def _verdict(suite: Path, work: Path, revision: str, role: str, options: Sequence[str]) -> Verdict:
     """What the suite says of one role at one revision."""
     results = work / f"{role}-{revision}"
-    command = [interpreter(), str(suite / "dist" / "index.js"), role, *options]
-    # the suite starts all clients at once
-    command += ["--requirements", revision, "--output-dir", str(results), "--timeout", "180000"]
-    subprocess.run(command, cwd=ROOT, check=False, capture_output=True, timeout=900)
+    _suite(suite, results, role, *options, "--requirements", revision)
     required = yaml.safe_load((suite / "requirements" / f"{revision}.yaml").read_text("utf-8"))
-    failures = [text for name in required[role] if (text := _failure(results, name))]
     others = Counter(e["reason"] for e in required["not_scored"] if e["leg"] == role)
-    return Verdict(
-        f"MCP conformance suite, {role}, revision {revision}",
-        VERSION,
-        len(required[role]) - len(failures),
-        len(required[role]),
-        tuple(f"the suite does not score it: {kind} ({n})" for kind, n in sorted(others.items())),
-        tuple(failures),
-    )
+    left_out = [f"the suite does not score it: {kind} ({n})" for kind, n in sorted(others.items())]
+    return _counted(results, f"{role}, revision {revision}", required[role], left_out)
+
+
+def _former(suite: Path, work: Path) -> Verdict:
+    """What the suite says of logins at older authorities."""
+    revision, names = FORMER
+    results, scenarios = work / "former", [f"auth/{revision}-{name}" for name in names]
+    for scenario in scenarios:
+        options = ("--command", CLIENT, "--scenario", scenario, "--spec-version", revision)
+        _suite(suite, results, "client", *options)
+    return _counted(results, f"client, logins of revision {revision}", scenarios, [])
+
+
+def _counted(
+    results: Path, what: str, scenarios: Sequence[str], left_out: Sequence[str]
+) -> Verdict:
+    """The verdict on scenarios of which the suite has written its results."""
+    failures = [text for name in scenarios if (text := _failure(results, name))]
+    count = len(scenarios)
+    judge = f"MCP conformance suite, {what}"
+    return Verdict(judge, VERSION, count - len(failures), count, tuple(left_out), tuple(failures))
 
 
 def _failure(results: Path, scenario: str) -> str:

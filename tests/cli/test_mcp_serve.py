@@ -5,19 +5,16 @@ import json
 import os
 import re
 import signal
-import subprocess
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any
+from typing import Any
 
-import anyio
 import httpx
 import pytest
 from mcp import Client, MCPError, types
-from mcp.server.stdio import stdio_server
 from pydantic import FileUrl
 
 from shepherd.cli.mcpserver.work import (
@@ -35,6 +32,7 @@ from shepherd.tools.permissions.approval import DENIED_BY_USER, ApprovalRequest,
 from shepherd.tools.tool import ToolResult
 from tests.cli.program import Program
 from tests.forked import SHEPHERD, start_forked
+from tests.mcp.pipes import streams
 from tests.patience import PATIENCE
 
 SCRIPT = """
@@ -72,29 +70,6 @@ class User:
     async def receive(self, message: object) -> None:
         if isinstance(message, Exception):
             self.strays.append(message)
-
-
-@dataclass
-class Pipe:
-    """The server's stdin; after its end, nothing is written."""
-
-    stream: IO[str]
-
-    async def write(self, text: str) -> None:
-        with suppress(ValueError, BrokenPipeError):
-            self.stream.write(text)
-
-    async def flush(self) -> None:
-        with suppress(ValueError, BrokenPipeError):
-            self.stream.flush()
-
-
-def streams(process: subprocess.Popen[str]) -> Any:
-    """The client's side of the server's pipes."""
-    assert process.stdin
-    assert process.stdout
-    writer: Any = Pipe(process.stdin)
-    return stdio_server(anyio.wrap_file(process.stdout), writer)
 
 
 @asynccontextmanager
@@ -184,7 +159,7 @@ async def test_a_client_of_the_newer_protocol(program: Program) -> None:
         assert (await text(client, "glob", pattern="*")).startswith("Error: unknown tool: glob")
         unusable = await text(client, "ask", prompt="Look.", images=["todo.txt"])
         assert unusable.startswith("Error: todo.txt: ")
-        assert await text(client, "ask", prompt="Go on.") == "Written."
+        assert await text(client, "ask", prompt="Go on.", images=None) == "Written."
         assert len(user.forms) == 1
         assert (program.work / "asked.txt").read_text() == "x"
         await check_state(client)

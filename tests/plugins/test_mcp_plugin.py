@@ -1,6 +1,7 @@
 """What a plugin adds to `shepherd mcp serve`, for clients of both protocols."""
 
 import asyncio
+import subprocess
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -9,9 +10,9 @@ from typing import Any
 
 import pytest
 from mcp import Client, types
-from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from tests.forked import SHEPHERD
+from tests.forked import SHEPHERD, start_forked
+from tests.mcp.pipes import streams
 from tests.patience import PATIENCE
 
 RULE = '[permissions]\nrules = [{ decision = "allow", tool = "tool", pattern = "change_*" }]\n'
@@ -36,14 +37,23 @@ class Received:
 async def client(
     env: dict[str, str], mode: str, received: Received | None = None, *options: str
 ) -> AsyncGenerator[Client]:
-    arguments = ["mcp", "serve", *options]
-    server = StdioServerParameters(command=SHEPHERD, args=arguments, env=env, cwd=env["HOME"])
+    pipe = subprocess.PIPE
+    process: subprocess.Popen[str] = start_forked(
+        [SHEPHERD, "mcp", "serve", *options],
+        env,
+        stdin=pipe,
+        stdout=pipe,
+        text=True,
+        cwd=env["HOME"],
+    )
     handler: Any = received.take if received else None
-    started = stdio_client(server)
-    async with Client(
-        started, mode=mode, message_handler=handler, read_timeout_seconds=PATIENCE
-    ) as opened:
-        yield opened
+    with process:
+        opened = Client(
+            streams(process), mode=mode, message_handler=handler, read_timeout_seconds=PATIENCE
+        )
+        async with opened:
+            yield opened
+            process.terminate()
 
 
 def allow(env: dict[str, str]) -> None:

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from mcp import MCPError, types
 from msgspec import Struct, field
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from shepherd.agents.progress import Progress, answer_of
 from shepherd.cli.mcpserver.work import Context, ElicitingApprover, RunningCall
@@ -21,7 +21,7 @@ from shepherd.tools.files.read import ReadImage
 from shepherd.tools.permissions.approval import Approver
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.text import one_line
-from shepherd.tools.tool import ToolResult, compact_schema
+from shepherd.tools.tool import Arguments, ToolResult, compact_schema
 from shepherd.turn import run_turn
 
 ASK = "ask"
@@ -30,13 +30,13 @@ ROOTS_SECONDS = 10
 """The longest wait for the client's list of its directories."""
 
 
-class AskArguments(BaseModel):
+class AskArguments(Arguments):
     """The arguments of `ask`."""
 
-    model_config = ConfigDict(extra="forbid")
-
     prompt: Annotated[str, Field(min_length=1, description="The question or the task.")]
-    images: Annotated[list[str], Field(description="Paths of images for models that can see.")] = []
+    images: list[str] = Field(
+        default_factory=list, description="Paths of images for models that can see."
+    )
     fresh: Annotated[bool, Field(description="Forget the earlier questions.")] = False
 
 
