@@ -80,7 +80,7 @@ async def test_a_line_whose_options_are_not_known_runs_in_a_sandbox_only(
 
 
 async def test_no_wildcard_opens_the_sandbox(tmp_path: Path) -> None:
-    for case in some(read_lines("asks.txt", separator=";;"), "unsandboxed", 150):
+    for case in some(read_lines("asks.txt", separator=";;"), "unsandboxed", 60):
         rules = [f"allow unsandboxed {rule}" for rule in case.rules]
         planned = await plan(tmp_path, case, ApproveMode.ASK, *rules)
         asks = planned.verdict.decision is not Decision.ALLOW

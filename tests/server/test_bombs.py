@@ -47,7 +47,7 @@ def megabytes() -> int:
 
 
 def test_each_is_refused_or_answered_and_the_others_are_answered(server: Engine) -> None:
-    asked = some(list(bombs.bodies()), "bombs", 20)
+    asked = some(list(bombs.bodies()), "bombs", 10)
     post(server, {})
     before = megabytes()
     over = threading.Event()

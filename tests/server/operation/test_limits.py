@@ -37,7 +37,8 @@ def test_the_number_and_the_size_of_headers_are_settings() -> None:
 @pytest.mark.parametrize("path", [b"/v1/chat/completions", b"/nothing"])
 def test_trailers_have_the_same_limit(path: bytes, trailers: bytes) -> None:
     head = b"POST " + path + b" HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
-    with scripted("text: hi", ServerSettings(port=0, max_header_bytes=2048)) as server:
+    few = ServerSettings(port=0, max_header_bytes=2048, max_body_bytes=65_536)
+    with scripted("text: hi", few) as server:
         with server.connect() as sock:
             sock.sendall(head + b"2\r\n{}\r\n0\r\n")
             if path == b"/nothing":
