@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import xml.etree.ElementTree as ET
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,3 +84,18 @@ def shepherd_server(work: Path, *options: str, model: str = "pup") -> Generator[
     command = [SHEPHERD, "--server", "--port", "0", "--model", model, *options]
     with served(command, {"PATH": os.environ["PATH"], "HOME": str(home)}) as url:
         yield url
+
+
+def cases(report: Path) -> list[tuple[str, str]]:
+    """The tests of a report of pytest that were not skipped, with what was wrong, "" if nothing."""
+    tests = ET.parse(report).getroot().iter("testcase")
+    return [
+        (f"{test.get('classname')}.{test.get('name')}", _problem(test))
+        for test in tests
+        if test.find("skipped") is None
+    ]
+
+
+def _problem(test: ET.Element) -> str:
+    problems = [part for part in test if part.tag in ("failure", "error")]
+    return "\n".join(f"{part.get('message')}\n{part.text}" for part in problems)

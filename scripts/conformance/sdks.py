@@ -8,12 +8,11 @@ refuses by name is not applicable.
 import os
 import re
 import subprocess
-import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from scripts.conformance.place import python, sdist, shepherd_server
+from scripts.conformance.place import cases, python, sdist, shepherd_server
 from scripts.conformance.verdict import Skipped, Verdict
 
 TESTS = "tests/api_resources"
@@ -118,7 +117,7 @@ def _verdict(work: Path, interpreter: Path, sdk: Sdk) -> Verdict:
             elif "Embeddings" in name and "APIResponseValidationError" in problem:
                 left_out[BASE64] += 1
             elif problem:
-                failures.append(f"{name}: {problem[:200]}")
+                failures.append(f"{name}: {problem.splitlines()[0][:200]}")
             else:
                 passed += 1
     reasons = tuple(f"{reason} ({count})" for reason, count in left_out.most_common())
@@ -152,10 +151,4 @@ def _results(
         )
     if not report.exists():
         raise Skipped(f"its tests did not run ({done.stdout[-200:]})")
-    cases = ET.parse(report).getroot().iter("testcase")
-    return [(f"{case.get('classname')}.{case.get('name')}", _problem(case)) for case in cases]
-
-
-def _problem(case: ET.Element) -> str:
-    found = [part for part in case if part.tag in ("failure", "error")]
-    return (found[0].get("message") or "failed") if found else ""
+    return cases(report)
