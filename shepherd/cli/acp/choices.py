@@ -4,6 +4,7 @@ Editors that know only modes get these apart, too.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Literal
 
 from acp import schema
@@ -27,11 +28,9 @@ def choices_of(conversation: Conversation) -> Choices:
     """All choices, and what is chosen now."""
     session, policy = conversation.session, conversation.policy
     answering = conversation.slot.provider or LOCAL
-    try:
-        stored = [provider.name for provider in conversation.providers.all()]
-    except ConfigError:  # the code that needs a provider reports it
-        stored = []
-    models = dict.fromkeys([LOCAL, answering, *stored], "")
+    models = {LOCAL: "", answering: ""}
+    with suppress(ConfigError):  # the code that needs a provider reports it
+        models |= {provider.name: "" for provider in conversation.providers.all()}
     efforts = dict.fromkeys([_OWN_EFFORT, *(effort.value for effort in Effort if effort)], "")
     effort = (session.thinking_effort or _OWN_EFFORT) if session.thinking else Effort.NONE.value
     return [
