@@ -84,7 +84,11 @@ def _choice(
         type="select",
         current_value=current,
         options=[
-            schema.SessionConfigSelectOption(value=value, name=value.capitalize(), description=text)
+            schema.SessionConfigSelectOption(
+                value=value,
+                name=value if id == MODEL else value.capitalize(),  # a provider keeps its name
+                description=text or None,
+            )
             for value, text in values.items()
         ],
     )
