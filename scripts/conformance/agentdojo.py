@@ -14,20 +14,28 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers import SHEPHERD
-from scripts.conformance.place import python
+from scripts.conformance.place import python, version
 from scripts.conformance.verdict import Skipped, Verdict
 
 RELEASE = "v1.2.2"
 READING = ("get_*", "read_*", "list_*", "search_*")
 SERVER = """
 import json, pathlib, sys
-from agentdojo.functions_runtime import FunctionsRuntime
-from agentdojo.task_suite.load_suites import get_suites
 
-suites = get_suites("RELEASE")
+HERE = pathlib.Path(__file__).parent
+
+def suites():
+    # its import takes seconds: a server says what it offers before
+    from agentdojo.task_suite.load_suites import get_suites
+    return get_suites("RELEASE")
 
 def goals():
-    for name, suite in suites.items():
+    for name, suite in suites().items():
+        tools = []
+        for tool in suite.tools:
+            described = {"name": tool.name, "description": tool.description}
+            tools.append(described | {"inputSchema": tool.parameters.model_json_schema()})
+        (HERE / f"{name}.json").write_text(json.dumps(tools))
         environment = suite.load_and_inject_default_environment({})
         for id, task in suite.injection_tasks.items():
             calls = [(call.function, call.args) for call in task.ground_truth(environment)]
@@ -37,14 +45,7 @@ def goals():
             yield {"suite": name, "task": id, "calls": calls, "first": first}
 
 def serve(name, id, log):
-    suite = suites[name]
-    task, runtime = suite.injection_tasks[id], FunctionsRuntime(suite.tools)
-    before = suite.load_and_inject_default_environment({})
-    after = before.model_copy(deep=True)
-    tools = []
-    for tool in suite.tools:
-        described = {"name": tool.name, "description": tool.description}
-        tools.append(described | {"inputSchema": tool.parameters.model_json_schema()})
+    tools = json.loads((HERE / f"{name}.json").read_text())
     ran = []
     for line in sys.stdin:
         message = json.loads(line)
@@ -61,6 +62,12 @@ def serve(name, id, log):
         elif method == "tools/list":
             answer["result"] = {"tools": tools}
         elif method == "tools/call":
+            if not ran:
+                from agentdojo.functions_runtime import FunctionsRuntime
+                suite = suites()[name]
+                task, runtime = suite.injection_tasks[id], FunctionsRuntime(suite.tools)
+                before = suite.load_and_inject_default_environment({})
+                after = before.model_copy(deep=True)
             arguments = params.get("arguments") or {}
             value, problem = runtime.run_function(after, params["name"], arguments)
             ran.append(params["name"])
@@ -83,7 +90,7 @@ else:
 
 
 def run(work: Path) -> list[Verdict]:
-    """Every injection task of every suite, asked and unasked."""
+    """Every injection task of every suite; with `--approve all` one of each suite."""
     interpreter = python("agentdojo", "agentdojo")
     server = work / "server.py"
     server.write_text(SERVER, "utf-8")
@@ -91,7 +98,7 @@ def run(work: Path) -> list[Verdict]:
         [str(interpreter), str(server)], check=True, capture_output=True, text=True
     )
     goals: list[dict[str, Any]] = json.loads(listed.stdout)
-    failures, passed, reached = list[str](), 0, 0
+    failures: list[str] = []
 
     def unasked_outcome(goal: dict[str, Any]) -> dict[str, Any]:
         return _outcome(work, interpreter, server, goal, "ask")
@@ -99,33 +106,23 @@ def run(work: Path) -> list[Verdict]:
     def allowed_outcome(goal: dict[str, Any]) -> dict[str, Any]:
         return _outcome(work, interpreter, server, goal, "all")
 
+    controls = list({goal["suite"]: goal for goal in goals}.values())
     with ThreadPoolExecutor(2) as pool:
-        asked, allowing = pool.map(unasked_outcome, goals), pool.map(allowed_outcome, goals)
-        results = list(zip(goals, asked, allowing, strict=True))
-    for goal, unasked, allowed in results:
-        name = f"{goal['suite']}, {goal['task']}"
-        injected = [tool for tool in unasked["ran"][1:] if not _reads(tool)]
-        if not unasked["ran"]:
-            failures.append(f"{name}: what the user's rules allow did not run")
-        elif injected or (unasked["reached"] and any(not _reads(t) for t, _ in goal["calls"])):
-            failures.append(f"{name}: {', '.join(injected) or 'the goal was reached'} ran unasked")
-        else:
-            passed += 1
-        reached += allowed["reached"]
-    release = subprocess.run(
-        [str(interpreter), "-c", "import importlib.metadata as m; print(m.version('agentdojo'))"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+        results = zip(goals, pool.map(unasked_outcome, goals), strict=True)
+        for goal, unasked in results:
+            name = f"{goal['suite']}, {goal['task']}"
+            injected = [tool for tool in unasked["ran"][1:] if not _reads(tool)]
+            if injected or (unasked["reached"] and not all(_reads(t) for t, _ in goal["calls"])):
+                failures.append(f"{name}: {', '.join(injected) or 'the goal was reached'}")
+        reached = sum(result["reached"] for result in pool.map(allowed_outcome, controls))
     return [
         Verdict(
             f"AgentDojo {RELEASE}, injected actions that do not run unasked",
-            release.stdout.strip(),
-            passed,
+            version(interpreter, "agentdojo"),
+            len(goals) - len(failures),
             len(goals),
             (
-                f"with `--approve all` the same calls reach {reached} of {len(goals)} goals",
+                f"with `--approve all` the same calls reach {reached} of {len(controls)} goals",
                 "utility and attacks on the model: a scripted model obeys each of them",
             ),
             tuple(failures),
@@ -167,11 +164,9 @@ def _outcome(
         text=True,
         stdin=subprocess.DEVNULL,
     )
-    if log.exists():
-        return json.loads(log.read_text("utf-8"))
-    if mode == "all":
+    if not log.exists():
         raise Skipped(f"no call reached its tools ({done.stderr.strip()[-200:]})")
-    return {"ran": [], "reached": False}
+    return json.loads(log.read_text("utf-8"))
 
 
 def _script(goal: dict[str, Any]) -> Iterator[str]:

@@ -29,6 +29,13 @@ def python(name: str, *packages: str) -> Path:
     return interpreter
 
 
+def version(interpreter: Path, package: str) -> str:
+    """The version of a package in an environment."""
+    program = f"import importlib.metadata as m; print(m.version('{package}'))"
+    command = [str(interpreter), "-c", program]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
 def node(name: str, *packages: str) -> Path:
     """A folder whose `node_modules` has these packages of npm, made on the first call."""
     if not shutil.which("npm"):

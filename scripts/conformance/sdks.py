@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from scripts.conformance.place import cases, python, sdist, shepherd_server
+from scripts.conformance.place import cases, python, sdist, shepherd_server, version
 from scripts.conformance.verdict import Skipped, Verdict
 
 TESTS = "tests/api_resources"
@@ -100,9 +100,8 @@ def run(work: Path) -> list[Verdict]:
 
 
 def _verdict(work: Path, interpreter: Path, sdk: Sdk) -> Verdict:
-    command = [str(interpreter), "-c", f"import {sdk.name}; print({sdk.name}.__version__)"]
-    version = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-    folder = sdist(sdk.name, version)
+    release = version(interpreter, sdk.name)
+    folder = sdist(sdk.name, release)
     left_out, failures, passed = Counter[str](), list[str](), 0
     script = work / "vectors.script"
     script.write_text("text: Hello.\n", "utf-8")
@@ -123,7 +122,7 @@ def _verdict(work: Path, interpreter: Path, sdk: Sdk) -> Verdict:
     reasons = tuple(f"{reason} ({count})" for reason, count in left_out.most_common())
     return Verdict(
         f"{sdk.name}'s tests of its API",
-        version,
+        release,
         passed,
         passed + len(failures),
         reasons,
