@@ -15,6 +15,7 @@ import yaml
 from bench.peers import SHEPHERD, served
 from scripts.conformance.place import node
 from scripts.conformance.verdict import Skipped, Verdict
+from shepherd.cli.mcpserver.server import TOKEN_VARIABLE
 
 PACKAGE, VERSION = "@modelcontextprotocol/conformance", "0.2.0-alpha.12"
 REVISIONS = ("2025-11-25", "2026-07-28")
@@ -62,6 +63,7 @@ def server(work: Path) -> Generator[str]:
     point = "[shepherd.mcp]\nfixture = scripts.conformance.mcp_fixture.plugin:add\n"
     (installed / "entry_points.txt").write_text(point, "utf-8")
     env = {"HOME": str(home), "PATH": os.environ["PATH"], "PYTHONPATH": f"{site}:{ROOT}"}
+    env[TOKEN_VARIABLE] = ""  # the suite has no header for it
     # not in this directory, whose packages Shepherd does not load
     with served(["env", "-C", str(cwd), SHEPHERD, "mcp", "serve", "--http", "0"], env) as url:
         yield url

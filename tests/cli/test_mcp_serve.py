@@ -13,8 +13,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import httpx
+import httpx2
 import pytest
 from mcp import Client, MCPError, types
+from mcp.client.streamable_http import streamable_http_client
 from pydantic import FileUrl
 
 from shepherd.cli.mcpserver.work import (
@@ -235,16 +237,16 @@ def test_an_empty_stdin_ends_the_server(program: Program) -> None:
 
 
 @asynccontextmanager
-async def over_http(program: Program, *options: str) -> AsyncGenerator[str]:
-    """The address of a server, which a signal ends."""
+async def over_http(program: Program, *options: str) -> AsyncGenerator[tuple[str, str]]:
+    """The address of a server, which a signal ends, and the header for it."""
     with program.start_scripted(SCRIPT, "mcp", "serve", "--http", "0", *options) as process:
         assert process.stderr
         lines: list[str] = []
-        while not (match := re.search(r"http://127\.0\.0\.1:\d+/mcp", "".join(lines[-1:]))):
+        while not (match := re.search(r"at (http:\S+/mcp) .*: (Bearer \S+)", "".join(lines[-1:]))):
             lines.append(await asyncio.to_thread(process.stderr.readline))
             assert lines[-1], lines
         try:
-            yield match.group()
+            yield match[1], match[2]
         finally:
             process.send_signal(signal.SIGTERM)
             code = await asyncio.to_thread(process.wait, PATIENCE)
@@ -254,9 +256,15 @@ async def over_http(program: Program, *options: str) -> AsyncGenerator[str]:
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_clients_over_http(program: Program, mode: str) -> None:
     user = User()
-    async with over_http(program) as url:
+    async with over_http(program) as (url, token):
         options: Any = {"elicitation_callback": user.elicit, "read_timeout_seconds": PATIENCE}
-        async with Client(url, mode=mode, **options) as client, Client(url, mode=mode) as other:
+        http = httpx2.AsyncClient(headers={"Authorization": token}, timeout=PATIENCE)
+        clients = [streamable_http_client(url, http_client=http) for _ in range(2)]
+        async with (
+            http,
+            Client(clients[0], mode=mode, **options) as client,
+            Client(clients[1], mode=mode) as other,
+        ):
             assert await text(client, "read_file", path="todo.txt") == "buy milk"
             assert "can't ask its user" in await text(other, "write_file", path="a", content="x")
             assert await text(client, "ask", prompt="Go on.") == "Written."
@@ -268,14 +276,17 @@ async def test_what_else_comes_over_http_is_refused(program: Program) -> None:
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     accept = {"Accept": "application/json, text/event-stream"}
     refusals = {
+        401: {"Authorization": "Bearer guessed"},
         403: {"Origin": "http://evil.example"},
         421: {"Host": "evil.example"},
         404: {"Mcp-Session-Id": "0" * 32},
         400: {"MCP-Protocol-Version": "1999-01-01"},
     }
-    async with over_http(program) as url, httpx.AsyncClient(headers=accept) as http:
+    async with over_http(program) as (url, token), httpx.AsyncClient(headers=accept) as http:
+        assert (await http.post(url, json=call)).status_code == 401
         for status, headers in refusals.items():
-            assert (await http.post(url, json=call, headers=headers)).status_code == status
+            sent = {"Authorization": token, **headers}
+            assert (await http.post(url, json=call, headers=sent)).status_code == status
 
 
 @pytest.mark.parametrize(

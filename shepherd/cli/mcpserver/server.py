@@ -7,6 +7,7 @@ replaced, because each call of a tool goes through the rules of the conversation
 import asyncio
 import json
 import os
+import secrets
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -23,6 +24,8 @@ from mcp.server.session import ServerSession
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated, ServerEvent
 from msgspec import Struct, field
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shepherd import errors, messages
 from shepherd.cli.commands.output import warn
@@ -207,10 +210,31 @@ async def serve_stdio(service: McpService) -> int:
     return 0
 
 
+TOKEN_VARIABLE = "SHEPHERD_MCP_TOKEN"
+"""In the environment, the token that clients need over HTTP; if it is empty, they need none."""
+
+
+class _WithToken(Struct, frozen=True):
+    """An application of ASGI that answers nobody without the token."""
+
+    app: ASGIApp
+    token: str
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        sent = dict(scope["headers"]).get(b"authorization", b"")
+        if self.token and not secrets.compare_digest(sent, b"Bearer " + self.token.encode()):
+            text = f"a token is needed: the server has printed it, or has it by {TOKEN_VARIABLE}"
+            refusal = PlainTextResponse(text, 401, {"WWW-Authenticate": "Bearer"})
+            return await refusal(scope, receive, send)
+        return await self.app(scope, receive, send)
+
+
 async def serve_http(service: McpService, port: int) -> int:
     """Serve clients of this machine over HTTP until a signal; raises ShepherdError.
 
-    The SDK refuses other hosts and origins, unknown sessions and wrong versions.
+    The SDK refuses other hosts and origins, unknown sessions and wrong versions. Other accounts of
+    the machine lack the token, which is new with each start unless the environment has one.
     """
     import uvicorn
 
@@ -221,12 +245,15 @@ async def serve_http(service: McpService, port: int) -> int:
     try:
         with bind(ServerSettings(host="127.0.0.1", port=port)) as listening:
             served = service.server()
-            app = served.streamable_http_app()
+            token = os.environ.get(TOKEN_VARIABLE, secrets.token_urlsafe())
+            app = _WithToken(served.streamable_http_app(), token)
             # the SDK's tasks end with the block, whatever ends it
             options: Any = {"lifespan": "off", "ws": "none", "log_config": None}
             http = uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=2, **options))
             listening.listen()  # so that a client that reads the next line can connect
-            warn(f"serving MCP at http://127.0.0.1:{listening.getsockname()[1]}/mcp")
+            address = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+            header = f"Authorization: Bearer {token}" if token else "no token"
+            warn(f"serving MCP at {address} for clients with {header}")
             async with served.session_manager.run():
                 await http.serve([listening])
     finally:
