@@ -108,7 +108,7 @@ class _Results:
 
     def failures(self) -> Iterator[str]:
         for (keyword, outcome), places in self._failures.items():
-            yield f"`{keyword}`: {outcome} ({len(places)}, the first: {places[0]})"
+            yield f"`{keyword}`: {outcome} ({len(places)}, the first: `{places[0]}`)"
 
     def count(self, outcome: str) -> int:
         return sum(counts[outcome] for counts in self._counts.values())
