@@ -15,8 +15,12 @@ QUICK := $(filter-out %_engine.py,$(wildcard tests/agents/test_*.py)) tests/conf
 	$(filter-out %_differential.py %_execute.py %_background.py,$(wildcard tests/tools/shell/test_*.py)) \
 	$(filter-out %_own_programs.py %_readme.py %_package.py %_reference.py %_rooms.py %_words.py,$(wildcard tests/test_*.py))
 
-# the coding agents of docs/clients.md, from npm
+# the clients of docs/clients.md from npm, with a Node.js that is new enough for them
 CLIENTS := $(HOME)/.cache/shepherd-clients
+NPM := node@22 @openai/codex @anthropic-ai/claude-code @google/gemini-cli opencode-ai \
+	@mariozechner/pi-coding-agent @qwen-code/qwen-code cline @continuedev/cli \
+	@moonshot-ai/kimi-code ai @ai-sdk/anthropic @ai-sdk/google @ai-sdk/openai @ai-sdk/openai-compatible \
+	ollama-ai-provider-v2 openai @anthropic-ai/sdk @google/genai ollama zod
 
 # tests of models, servers and programs, in which an example takes long
 HEAVY := $(addprefix tests/,backends/llamacpp backends/tensorrt bench cli cli_repl e2e faults \
@@ -55,10 +59,11 @@ test-long: soak      ## all examples, conversations of 2,000 turns, 100 killed s
 		--timeout 3600
 
 test-clients: .venv-dev   ## install the clients of docs/clients.md, then run their tests
-	@uv=$$(command -v uv || echo $(BIN)/uv); $$uv pip install -q --python $(BIN)/python --group clients
-	@npm install --silent --prefix $(CLIENTS) @openai/codex @anthropic-ai/claude-code \
-		@google/gemini-cli opencode-ai @mariozechner/pi-coding-agent @qwen-code/qwen-code
-	@PATH=$(CLIENTS)/node_modules/.bin:$$PATH $(BIN)/pytest tests/clients
+	@uv=$$(command -v uv || echo $(BIN)/uv); $$uv pip install -q --python $(BIN)/python --group clients; \
+	UV_TOOL_DIR=$(CLIENTS)/tools UV_TOOL_BIN_DIR=$(CLIENTS)/bin $$uv tool install -q hermes-agent
+	@npm install --silent --prefix $(CLIENTS) $(NPM)
+	@-npm install --silent --prefix $(CLIENTS) @kilocode/cli@7.7 # not for every machine
+	@PATH=$(CLIENTS)/bin:$(CLIENTS)/node_modules/.bin:$$PATH $(BIN)/pytest tests/clients
 
 conformance: .venv-dev   ## let judges of others try every protocol, and write docs/conformance.md (JUDGES names some)
 	@$(BIN)/python -m scripts.conformance $(JUDGES)

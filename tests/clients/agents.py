@@ -10,10 +10,10 @@ from tests.clients.models import PlayedModel, Request, call, results, say
 from tests.clients.page import run
 from tests.clients.serving import serve
 
-QUESTIONS = ("What do the notes say?", "Read the notes.", "Sheep?")
+QUESTIONS = ("What do the notes say?", "Read the notes.", "Any sheep?")
 NOTES = "Sheep like grass."
 ANSWER = "The notes are about sheep."
-READ = "cat notes.txt"
+READ = "cat notes.txt | tee copy.txt"
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,13 @@ class Agent:
         work = directory / "work"
         work.mkdir()
         (work / "notes.txt").write_text(f"{NOTES}\n")
+        copy = work / "copy.txt"
         with serve(self.answer, directory / "server", cached=True) as server:
             for question in QUESTIONS:
+                copy.write_text("")
                 options = [option.format(question=question) for option in self.options]
                 assert ANSWER in run(self.name, server.url, work, options)
+                assert copy.read_text() == f"{NOTES}\n"
             return self._sessions(server.model)
 
     def _sessions(self, model: PlayedModel) -> list[tuple[Request, Request]]:
@@ -111,3 +114,12 @@ QWEN_CODE = Agent(
     "run_shell_command",
     {"command": READ, "is_background": False},
 )
+CLINE = Agent("cline", "Chat", "cline", ("{question}",), "run_commands", {"commands": [READ]})
+CONTINUE = Agent(
+    "continue", "Chat", "cn", ("--auto", "-p", "{question}"), "Bash", {"command": READ}
+)
+HERMES_AGENT = Agent(
+    "hermes-agent", "Chat", "hermes", ("--yolo", "-z", "{question}"), "terminal", {"command": READ}
+)
+KILOCODE = replace(OPENCODE, name="kilocode", program="kilo")
+KIMI_CODE = Agent("kimi-code", "Chat", "kimi", ("-p", "{question}"), "Bash", {"command": READ})

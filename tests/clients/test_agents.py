@@ -7,8 +7,13 @@ import pytest
 
 from tests.clients.agents import (
     CLAUDE_CODE,
+    CLINE,
     CODEX,
+    CONTINUE,
     GEMINI_CLI,
+    HERMES_AGENT,
+    KILOCODE,
+    KIMI_CODE,
     NOTES,
     OPENCODE,
     PI,
@@ -37,6 +42,11 @@ AGENTS = [
     installed(PI_MESSAGES, pytest.mark.client("pi", "Messages")),
     installed(PI_GEMINI, pytest.mark.client("pi", "Gemini")),
     installed(QWEN_CODE, pytest.mark.client("qwen-code", "Chat")),
+    installed(CLINE, pytest.mark.client("cline", "Chat")),
+    installed(CONTINUE, pytest.mark.client("continue", "Chat")),
+    installed(HERMES_AGENT, pytest.mark.client("hermes-agent", "Chat")),
+    installed(KILOCODE, pytest.mark.client("kilocode", "Chat")),
+    installed(KIMI_CODE, pytest.mark.client("kimi-code", "Chat")),
 ]
 
 

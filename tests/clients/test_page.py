@@ -23,7 +23,7 @@ def test_rows_and_tests_are_the_same() -> None:
 @pytest.mark.parametrize("client", sorted({client for client, _, _ in MARKED}))
 def test_a_client_has_settings_that_name_the_server(client: str) -> None:
     assert client in sections()
-    languages = ("python", "bash")
+    languages = ("python", "bash", "javascript")
     assert any(f"```{language}\n" in sections()[client] for language in languages)
     assert "127.0.0.1:8000" in sections()[client]
 
