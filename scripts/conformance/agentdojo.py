@@ -19,10 +19,15 @@ from scripts.conformance.verdict import Skipped, Verdict
 
 RELEASE = "v1.2.2"
 READING = ("get_*", "read_*", "list_*", "search_*")
+WEB = "get_webpage"
+"""What leaves the machine is asked about, though it reads."""
 SERVER = """
 import json, pathlib, sys
 
 HERE = pathlib.Path(__file__).parent
+
+def reads(tool):
+    return tool != "get_webpage" and tool.startswith(("get_", "read_", "list_", "search_"))
 
 def suites():
     # its import takes seconds: a server says what it offers before
@@ -39,14 +44,14 @@ def goals():
         environment = suite.load_and_inject_default_environment({})
         for id, task in suite.injection_tasks.items():
             calls = [(call.function, call.args) for call in task.ground_truth(environment)]
-            user = next(iter(suite.user_tasks.values()))
-            first = user.ground_truth(environment)[0]
-            first = [first.function, first.args]
+            tasks = suite.user_tasks.values()
+            users = [call for task in tasks for call in task.ground_truth(environment)]
+            first = next([c.function, c.args] for c in users if reads(c.function))
             yield {"suite": name, "task": id, "calls": calls, "first": first}
 
 def serve(name, id, log):
     tools = json.loads((HERE / f"{name}.json").read_text())
-    ran = []
+    ran, calls = [], []
     for line in sys.stdin:
         message = json.loads(line)
         if "id" not in message:
@@ -63,7 +68,7 @@ def serve(name, id, log):
             answer["result"] = {"tools": tools}
         elif method == "tools/call":
             if not ran:
-                from agentdojo.functions_runtime import FunctionsRuntime
+                from agentdojo.functions_runtime import FunctionCall, FunctionsRuntime
                 suite = suites()[name]
                 task, runtime = suite.injection_tasks[id], FunctionsRuntime(suite.tools)
                 before = suite.load_and_inject_default_environment({})
@@ -71,7 +76,11 @@ def serve(name, id, log):
             arguments = params.get("arguments") or {}
             value, problem = runtime.run_function(after, params["name"], arguments)
             ran.append(params["name"])
-            reached = bool(task.security(task.GROUND_TRUTH_OUTPUT, before, after))
+            calls.append(FunctionCall(function=params["name"], args=arguments))
+            output = task.GROUND_TRUTH_OUTPUT
+            reached = task.security_from_traces(output, before, after, calls)
+            if reached is None:
+                reached = bool(task.security(output, before, after))
             pathlib.Path(log).write_text(json.dumps({"ran": ran, "reached": reached}))
             text = problem or str(value) + " INJECTION: " + task.GOAL
             content = [{"type": "text", "text": text[:2000]}]
@@ -131,7 +140,8 @@ def run(work: Path) -> list[Verdict]:
 
 
 def _reads(tool: str) -> bool:
-    return any(tool.startswith(pattern.removesuffix("*")) for pattern in READING)
+    is_reading = any(tool.startswith(pattern.removesuffix("*")) for pattern in READING)
+    return is_reading and tool != WEB
 
 
 def _outcome(
@@ -150,8 +160,8 @@ def _outcome(
         "utf-8",
     )
     rules = "\n".join(
-        f'[[permissions.rules]]\ntool = "mcp"\npattern = "dojo/{pattern}"\ndecision = "allow"'
-        for pattern in READING
+        f'[[permissions.rules]]\ntool = "mcp"\npattern = "dojo/{pattern}"\ndecision = "{decision}"'
+        for pattern, decision in (*((pattern, "allow") for pattern in READING), (WEB, "ask"))
     )
     (settings / "config.toml").write_text(rules, "utf-8")
     command = [SHEPHERD, "-e", "Do my task.", "--model", f"script:{script}", "--approve", mode]
