@@ -83,7 +83,7 @@ CLAUDE_CODE = Agent(
     ("-p", "{question}", "--allowedTools", "Bash"),
     "Bash",
     {"command": READ},
-    shared=0.5,  # a long message of its own follows the question
+    shared=0.4,  # a long message of its own follows the question
 )
 GEMINI_CLI = Agent(
     "gemini-cli",
@@ -113,6 +113,7 @@ QWEN_CODE = Agent(
     ("--yolo", "-p", "{question}"),
     "run_shell_command",
     {"command": READ, "is_background": False},
+    shared=0.85,  # it lists the files below, and its home is one of them here
 )
 CLINE = Agent("cline", "Chat", "cline", ("{question}",), "run_commands", {"commands": [READ]})
 CONTINUE = Agent(
