@@ -7,7 +7,7 @@ export UV_NATIVE_TLS ?= true
 # `make chat RPC=1` builds llama.cpp with its RPC backend; later runs keep it
 # `make chat IMAGES=1` builds it again with its library for images, for an older install
 export RPC
-# a worker for each core and two more, if there is memory; an idle one takes tests over from others
+# a worker for each core and four more, if there is memory; an idle one takes tests over from others
 PARALLEL := -n auto --dist worksteal
 SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 QUICK := $(filter-out %_engine.py,$(wildcard tests/agents/test_*.py)) tests/config tests/memory tests/turn \

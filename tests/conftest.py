@@ -80,7 +80,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
-    """`-n auto`: two more than there are cores, because many tests wait, if there is memory.
+    """`-n auto`: four more than there are cores, because many tests wait, if there is memory.
 
     xdist itself reads the environment's number.
     """
@@ -89,7 +89,7 @@ def pytest_xdist_auto_num_workers() -> int | None:
     from shepherd.backends.llamacpp.native.devices import available_memory
 
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return max(1, min(cores + 2, available_memory() // WORKER_BYTES))
+    return max(1, min(cores + 4, available_memory() // WORKER_BYTES))
 
 
 def _leave_home(config: pytest.Config) -> None:
