@@ -10,7 +10,7 @@ import pytest
 from shepherd.cli.batch.protocol import OUTPUT_TYPES, InputError, Interrupt, UserInput, parse_input
 from tests.cli.program import Program
 from tests.patience import PATIENCE
-from tests.tools.sandbox.boxes import BOXES, need
+from tests.tools.sandbox.boxes import LAYERED, need
 
 Object = dict[str, Any]
 DENY_TOUCH = '{tool = "shell", pattern = "touch *", decision = "deny"}'
@@ -360,7 +360,7 @@ def test_auto_without_a_sandbox_asks_and_says_why(program: Program) -> None:
 
 
 def test_a_program_keeps_some_parts_of_a_turn(program: Program) -> None:
-    need(next(box for box in BOXES if box.takes_layers))
+    need(LAYERED[0])
     write = 'call: write_file {"path": "%s", "content": "x"}\n---\n'
     script = f"{write % 'a'}{write % 'b'}text: done\n---\ntext: more\n"
     with program.start_scripted(script, "--json", "--approve", "review") as process:

@@ -5,7 +5,7 @@ import os
 import subprocess
 
 from tests.cli.conftest import Program
-from tests.tools.sandbox.boxes import BOXES, need
+from tests.tools.sandbox.boxes import LAYERED, need
 from tests.undo.project import view
 
 LINE = (
@@ -28,7 +28,7 @@ def make_files(program: Program) -> None:
 
 
 def test_the_patch_is_the_change_that_apply_makes(program: Program) -> None:
-    need(next(box for box in BOXES if box.takes_layers))
+    need(LAYERED[0])
     make_files(program)
     before = view(program.work)
     done = program.run_scripted(SCRIPT, "-e", "go", "--approve", "review")

@@ -16,7 +16,7 @@ from acp.schema import EnvVariable, McpServerStdio, SseMcpServer
 from tests.cli.program import Program
 from tests.cli_acp.editor import Connected, Editor, connected, until
 from tests.pictures import png
-from tests.tools.sandbox.boxes import BOXES, need
+from tests.tools.sandbox.boxes import LAYERED, need
 
 LOOK_AND_EDIT = """think: hm
 text: Let me look.
@@ -375,7 +375,7 @@ async def test_servers_of_the_editor_bring_their_tools(program: Program) -> None
 
 
 async def test_a_cancelled_review_goes_on_with_the_next_prompt(program: Program) -> None:
-    need(next(box for box in BOXES if box.takes_layers))
+    need(LAYERED[0])
     editor = Editor()
     script = (
         'call: write_file {"path": "a", "content": "1"}\n---\ntext: one\n---\n'

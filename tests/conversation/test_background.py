@@ -18,7 +18,7 @@ from shepherd.tools.permissions.approval import Approval, Choice
 from shepherd.turn import run_turn
 from tests.approvers import ScriptedApprover
 from tests.flat_events import flat
-from tests.tools.sandbox.boxes import BOXES, need
+from tests.tools.sandbox.boxes import LAYERED, need
 from tests.tools.workshop import until
 
 SCRIPT = """
@@ -121,7 +121,7 @@ text: I see.
 
 @pytest.mark.parametrize("is_answered", [True, False])
 async def test_changes_wait_for_the_next_prompt(tmp_path: Path, *, is_answered: bool) -> None:
-    need(next(box for box in BOXES if box.takes_layers))
+    need(LAYERED[0])
     nobody = Approval(Choice.DENY, unanswered=True)
     approver = ScriptedApprover([nobody, Approval(Choice.ONCE) if is_answered else nobody])
     notices: list[str] = []

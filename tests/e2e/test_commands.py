@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.e2e.conftest import Start
 from tests.e2e.terminal import CTRL_C, CTRL_D
 from tests.patience import PATIENCE
-from tests.tools.sandbox.boxes import BOXES, need
+from tests.tools.sandbox.boxes import LAYERED, need
 
 READY = r"approve: ask"
 NAMES = [
@@ -259,7 +259,7 @@ def test_the_first_continue_in_a_directory_begins_a_session(start: Start) -> Non
 def test_an_idle_terminal_asks_about_what_a_job_has_changed(
     start: Start, work: Path, tmp_path: Path
 ) -> None:
-    need(next(box for box in BOXES if box.takes_layers))
+    need(LAYERED[0])
     (work / "go").touch()
     line = "echo 1 > so-far; until [ -s go ]; do sleep 0.1; done; echo 2 > made"
     call = json.dumps({"command": line, "background": True})

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from scripts import record_work
 from scripts.record_session import DOCS, draw, play, play_review
-from tests.tools.sandbox.boxes import BOXES, need
+from tests.tools.sandbox.boxes import LAYERED, need
 
 TEXT = re.compile(r'<text class="[^"]*" x="([^"]*)" y="([^"]*)"[^>]*>(.*?)</text>')
 COLUMN = 12.2
@@ -52,7 +52,7 @@ def test_the_recorded_session_is_what_happens() -> None:
 
 
 def test_the_recorded_review_is_what_happens() -> None:
-    need(next(box for box in BOXES if box.takes_layers))
+    need(LAYERED[0])
     with TemporaryDirectory() as home:
         picture = play_review(Path(home))
     recorded = (DOCS / "review.svg").read_text(encoding="utf-8")

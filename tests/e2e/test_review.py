@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.conftest import Start
 from tests.e2e.terminal import CTRL_D, ENTER, ESCAPE, QUIET, Terminal
-from tests.tools.sandbox.boxes import BOXES, need
+from tests.tools.sandbox.boxes import LAYERED, need
 
 DOWN, RIGHT, LEFT = "\x1b[B", "\x1b[C", "\x1b[D"
 LINE = "sed -i -e 's/^3$/three/' -e 's/^30$/thirty/' notes; rm old"
@@ -26,7 +26,7 @@ SCRIPT = (
 @pytest.fixture
 def files(work: Path) -> Path:
     """The working directory with some files."""
-    need(next(box for box in BOXES if box.takes_layers))
+    need(LAYERED[0])
     (work / "notes").write_text("".join(f"{n}\n" for n in range(40)))
     (work / "old").write_text("x\n")
     return work

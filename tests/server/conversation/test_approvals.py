@@ -14,7 +14,7 @@ from shepherd.server.access.key import ApiKey, KeyScope
 from shepherd.server.access.keys import KeyStore
 from shepherd.tools.sandbox.sandbox import Finding, Sandbox
 from tests.server.conversation.harness import ManualClock, Seen, Served, serving, until
-from tests.tools.sandbox.boxes import BOXES, need
+from tests.tools.sandbox.boxes import LAYERED, need
 
 WRITES = """\
 call: write_file {"path": "new.txt", "content": "hello\\n"}
@@ -244,7 +244,7 @@ async def test_another_key_s_client_of_the_same_name_is_another_client(work: Pat
 
 
 async def test_a_client_keeps_some_parts(work: Path, tmp_path: Path) -> None:
-    box = next(box for box in BOXES if box.takes_layers)
+    box = LAYERED[0]
     need(box)
     layers = (tmp_path / "layers",)
     sandbox = Sandbox(SandboxMode.REQUIRED, layers=layers, find=lambda: Finding(box, ()))

@@ -14,7 +14,7 @@ from shepherd.server.access.keys import KeyStore
 from shepherd.tools.sandbox.sandbox import Finding, Sandbox
 from tests.browser import CHROMIUM, Browser, BrowserStartError, Tab, open_browser
 from tests.server.conversation.harness import serving
-from tests.tools.sandbox.boxes import BOXES, need
+from tests.tools.sandbox.boxes import LAYERED, need
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="Chromium is not installed")
 
@@ -197,7 +197,7 @@ async def test_a_conversation_in_two_tabs(tmp_path: Path) -> None:
 
 
 async def test_check_boxes_keep_some_files_and_hunks(tmp_path: Path) -> None:
-    box = next(box for box in BOXES if box.takes_layers)
+    box = LAYERED[0]
     need(box)
     work = tmp_path / "work"
     work.mkdir()

@@ -15,10 +15,9 @@ from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.repository import programs_of
 from shepherd.tools.sandbox.sandbox import Finding, Sandbox
 from tests.examples import some
-from tests.tools.sandbox.boxes import BOXES, need
+from tests.tools.sandbox.boxes import LAYERED, need
 from tests.tools.workshop import Workshop, open_workshop
 
-BOXED = [box for box in BOXES if box.takes_layers]
 WAYS = ("layer", "no layer", "run again")
 SETTING = "printf '[core]\\n\\trepositoryformatversion = 0\\n\\tfsmonitor = touch {mark}\\n'"
 AGAIN = """
@@ -109,7 +108,7 @@ def workshop(base: Path, box: Box, way: str) -> Workshop:
     return open_workshop(base, mode=ApproveMode.ASK, answers=[Choice.ONCE], sandbox=sandbox)
 
 
-CASES = some([*itertools.product(ATTACKS, BOXED, WAYS)], "repositories", 16)
+CASES = some([*itertools.product(ATTACKS, LAYERED, WAYS)], "repositories", 16)
 
 
 @pytest.mark.long
@@ -155,7 +154,7 @@ OUTER = {
     ),
 )
 async def test_nothing_runs_in_a_repository_outside(tmp_path: Path, attack: str, kind: str) -> None:
-    box = next(box for box in BOXED if box.name == "landlock")
+    box = next(box for box in LAYERED if box.name == "landlock")
     need(box)
     main, mark = tmp_path / "main", tmp_path / "mark"
     main.mkdir()
@@ -204,7 +203,7 @@ LINES = {
 
 @pytest.mark.parametrize("line", LINES)
 async def test_approved_lines_work(tmp_path: Path, line: str) -> None:
-    box = next(box for box in BOXED if box.name == "landlock")
+    box = next(box for box in LAYERED if box.name == "landlock")
     need(box)
     shop = workshop(tmp_path, box, "layer")
     _fill_with_branches(shop.root)
@@ -219,7 +218,7 @@ async def test_approved_lines_work(tmp_path: Path, line: str) -> None:
 
 
 async def test_a_rebase_that_stops_goes_on(tmp_path: Path) -> None:
-    box = next(box for box in BOXED if box.name == "landlock")
+    box = next(box for box in LAYERED if box.name == "landlock")
     need(box)
     shop = workshop(tmp_path, box, "layer")
     _fill_with_branches(shop.root)

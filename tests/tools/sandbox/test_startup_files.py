@@ -12,7 +12,7 @@ from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision
 from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.sandbox import Finding, Sandbox
-from tests.tools.sandbox.boxes import BOXES, need
+from tests.tools.sandbox.boxes import LAYERED, need
 from tests.tools.sandbox.test_repositories import git
 from tests.tools.workshop import open_workshop
 
@@ -46,7 +46,6 @@ a.pth .pythonrc.py .pydistutils.cfg .venv/bin/python venv/bin/python node_module
 .copilot/mcp.json .agents/a .amp/settings.json .pi/extensions/a.ts
 """
 NAMES = STARTING.split()
-LAYERED = [box for box in BOXES if box.takes_layers]
 
 
 @pytest.mark.parametrize("top", ["", "sub/", "sub/deeper/"])
