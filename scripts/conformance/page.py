@@ -49,7 +49,7 @@ def _lines(kind: str, name: str, outcome: Outcome | None, former: str) -> list[s
         if kind == "rows":
             return [_row(name, verdict) for verdict in outcome]
         if kind == "failures":
-            return [f"- `{name}`, {v.judge}: {_plain(t)}" for v in outcome for t in v.failures]
+            return [f"- `{name}`, {_plain(f'{v.judge}: {t}')}" for v in outcome for t in v.failures]
         if kind == "details":
             return [f"- `{name}`. {_plain(text)}" for v in outcome for text in v.details]
         return []

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scripts.conformance import place
@@ -35,6 +35,7 @@ def test_a_run_without_judges_keeps_every_line(outcomes: dict[str, Outcome]) -> 
 
 
 @given(OUTCOMES, OUTCOMES)
+@example({}, {"first": [Verdict("\n", "", 0, 0, ("",), ("",), ())], "second": []})
 def test_what_ran_alone_is_what_ran_together(
     before: dict[str, Outcome], after: dict[str, Outcome]
 ) -> None:
