@@ -4,8 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import StrEnum
+from fnmatch import fnmatchcase
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from shepherd.backends.base import Backend, Memory, ModelInfo
 from shepherd.server.errors import ApiError
@@ -61,7 +63,10 @@ class Models(ABC):
 
     @abstractmethod
     def every(self) -> Sequence[ServedModel]:
-        """The models on offer, the default first, as of the last `refresh`."""
+        """The models on offer, the default first, as of the last `refresh`.
+
+        One whose id has a `*` stands for names that no other has.
+        """
 
     @abstractmethod
     def loaded(self) -> Sequence[LoadedModel]:
@@ -101,26 +106,28 @@ class Models(ABC):
         async with self._open(name, keep_alive) as backend:
             yield backend
 
-    def served(self) -> Sequence[ServedModel]:
+    def allowed(self) -> Sequence[ServedModel]:
         """The models of `every` that the key of the request allows."""
         key, models = current_key(), self.every()
         return models if key is None else [m for m in models if key.allows_model(m.info.id)]
+
+    def served(self) -> Sequence[ServedModel]:
+        """The models of `allowed` that have one name."""
+        return [model for model in self.allowed() if "*" not in model.info.id]
 
     def listed(self) -> Sequence[ModelInfo]:
         """The models of `served`, without their states."""
         return [model.info for model in self.served()]
 
 
-def listed_id(name: str, models: Models) -> str:
-    """The id under which `served` has a model of that name, if it has one."""
-    return models.default.info.id if name == DEFAULT else name
-
-
 async def find_model(name: str, models: Models) -> ServedModel | None:
     """The model on offer under that name, None if there is none; looks for new ones first."""
     await models.refresh()
-    listed = listed_id(name, models)
-    return next((model for model in models.served() if model.info.id == listed), None)
+    listed = models.default.info.id if name == DEFAULT else name
+    allowed = {model.info.id: model for model in models.allowed()}
+    patterns = (name for name in allowed if "*" in name and fnmatchcase(listed, name))
+    model = allowed.get(listed if listed in allowed else next(patterns, ""))
+    return model and replace(model, info=replace(model.info, id=listed))
 
 
 def unknown_model(name: str, known: Iterable[ModelInfo]) -> ApiError:

@@ -52,6 +52,20 @@ _COUNTS = frozenset(
 _BEYOND_REGULAR = re.compile(r"\(\?(?:[=!]|<[=!])|\\[1-9]|\\k<")
 """Lookahead, lookbehind and backreferences in a pattern."""
 
+_DAY = (
+    r"^(....-((0[13-9]|1.)-..|02-([01].|2[0-8]))"
+    r"|(..(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29)"
+)
+_LABEL = r"([^.]{1,3}|[^.]{2}([^.-][^.]|-[^.-])[^.]*)"
+EXACT: Mapping[str, JsonObject] = {
+    "date": {"pattern": _DAY},
+    "date-time": {"pattern": _DAY + ".{7}[0-5]"},
+    "time": {"pattern": "^.{6}[0-5]"},
+    "hostname": {"pattern": rf"^{_LABEL}(\.{_LABEL})*$", "maxLength": 253},
+}
+"""What llguidance's formats lack: February 29 in leap years only, no leap seconds, which depend on
+the offset, no labels in Punycode (`xn--`), and no endless host name."""
+
 _IMPLIED: Mapping[str, frozenset[str]] = {
     "object": frozenset(
         (
@@ -248,6 +262,8 @@ class _Preparation(Struct):
             for key, value in (_as_complete(source) if closes else source).items()
             if not self._drops(key, value)
         }
+        if exact := EXACT.get(str(source.get("format"))):
+            result["allOf"] = [*as_list(result.get("allOf")), exact]
         if self.narrows:
             _imply_type(result)
             _bound_integer(result)

@@ -55,8 +55,7 @@ class Aliases:
         return name in self._table
 
     def __iter__(self) -> Iterator[str]:
-        """The aliases that are names."""
-        return (alias for alias in self._table if "*" not in alias)
+        return iter(self._table)
 
     def pattern(self, name: str) -> str | None:
         """The first alias whose pattern fits a name."""

@@ -72,7 +72,22 @@ ENFORCED: list[tuple[Any, list[Any], list[Any]]] = [
     ({"oneOf": [{"type": "integer"}, {"type": "string"}]}, [1, "a"], [None, 1.5]),
     ({"type": "string", "pattern": "^[a-c]{2}$"}, ["ab", "cc"], ["a", "abc", "dd"]),
     ({"type": "string", "pattern": "b"}, ["b", "abc"], ["", "ac"]),
-    ({"type": "string", "format": "date"}, ["2024-02-29"], ["2024-13-01", "today"]),
+    (
+        {"type": "string", "format": "date"},
+        ["2024-02-29", "2000-02-29", "2023-02-28", "2023-12-31"],
+        ["2024-13-01", "today", "2023-02-29", "2100-02-29"],
+    ),
+    (
+        {"type": "string", "format": "date-time"},
+        ["2024-02-29T23:59:59Z", "2023-10-31T00:00:00.5+01:00"],
+        ["2023-02-29T23:59:59Z", "2024-02-28T22:59:60Z", "1998-12-31T22:59:60Z"],
+    ),
+    ({"format": "time"}, ["23:59:59Z"], ["22:59:60Z"]),
+    (
+        {"type": "string", "format": "hostname", "pattern": "a$"},
+        ["a-b.c-d--a", "a"],
+        ["a-b.c", "xn--a", "a.ab--a", "a." * 126 + "aa"],
+    ),
     ({"type": "string", "format": "uuid"}, ["123e4567-e89b-12d3-a456-426614174000"], ["x"]),
     ({"type": "string", "format": "ipv4"}, ["10.0.0.1"], ["10.0.0.256", "a"]),
     ({"type": "integer", "minimum": -3, "exclusiveMaximum": 10}, [-3, 0, 9], [-4, 10, 1.5]),

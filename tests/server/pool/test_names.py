@@ -195,6 +195,10 @@ def test_the_list_has_all_models_and_loads_none(
         assert http.get("/v1beta/models/default").json()["name"] == "models/pup"
         assert http.post("/api/show", json={"model": "default:latest"}).status_code == 200
         assert http.get("/v1/models/gpt-5").status_code == 404
+        for name, model in (("claude-x", "pup"), ("claude-opus-9", "qwen"), ("qwen", "qwen")):
+            assert http.get(f"/v1/models/{name}").json() == {**models[model], "id": name}
+            assert http.get(f"/v1/models/{name}", headers=version).json()["id"] == name
+            assert http.post("/api/show", json={"model": name}).status_code == 200
         tags = {m["name"]: m["size"] for m in http.get("/api/tags").json()["models"]}
         assert tags["qwen"] == (home.models / "qwen.gguf").stat().st_size
         assert set(tags) == set(models)
