@@ -52,6 +52,7 @@ class ToolSpec(Struct, frozen=True):
 
     `enforced`: a request is refused if the model can't be held to the schema. `parallel`: calls of
     one answer may run at the same time. `polls`: equal calls are usual, because results change.
+    `grammar`: llguidance's rule for the arguments in JSON, in place of the schema.
     """
 
     name: str
@@ -60,6 +61,7 @@ class ToolSpec(Struct, frozen=True):
     enforced: bool = False
     parallel: bool = False
     polls: bool = False
+    grammar: str = ""
 
 
 class Message(Struct, frozen=True):

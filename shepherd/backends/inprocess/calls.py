@@ -23,7 +23,7 @@ _PATTERNS = {
     n.FROM_1: ("NUMBER", n.NUMBER_PATTERN),
 }
 _RAW_LIMITS = frozenset(("pattern", "minLength", "maxLength", "format"))
-"""Limits of a string that can't be kept where it is written without quotes."""
+"""Limits of a string that can't be kept where it is not written as JSON."""
 
 _COMMAS = {Language.JSON: ", ", Language.BARE: ","}
 _COLONS = {Language.JSON: ": ", Language.BARE: ":"}
@@ -66,7 +66,10 @@ def _call(rules: Rules, notation: Notation, tool: ToolSpec) -> str:
     head = " ".join(_pieces(rules, name + notation.middle.replace(n.NAME, name), whole=True))
     close = " ".join(_pieces(rules, notation.close.replace(n.NAME, name)))
     if notation.fields is None:
-        arguments = rules.add("arguments", json_value(schema, notation.comma, notation.colon))
+        value = tool.grammar or json_value(schema, notation.comma, notation.colon)
+        arguments = rules.add("arguments", value)
+    elif tool.grammar:
+        raise InvalidRequestError("The text of a tool can't be held in this model's calls.")
     else:
         arguments = _Arguments(rules, notation.fields, as_object(schema), tool.enforced).rule()
     return f"{head} {arguments} {close}"
@@ -160,10 +163,14 @@ class _Arguments(Struct):
             return (
                 f"({' | '.join(literal(text) for text in dict.fromkeys(texts))}) {literal(close)}"
             )
-        if self.enforced and node.keys() & _RAW_LIMITS:
-            raise InvalidRequestError("The limits of strings can't be held in this model's calls.")
+        self._check_limits(node)
         core = close.strip()
         return f"{through(self.rules, core)} {characters(close.partition(core)[2])}"
+
+    def _check_limits(self, node: JsonObject) -> None:
+        """Raise InvalidRequestError for a string that is not JSON and whose text is not free."""
+        if self.enforced and node.keys() & _RAW_LIMITS:
+            raise InvalidRequestError("The limits of strings can't be held in this model's calls.")
 
     def _elements(self, node: JsonObject, close: str) -> str:
         """A list or an object as elements; any text if its schema does not name what is in it."""
@@ -201,6 +208,7 @@ class _Arguments(Struct):
         is_python = python and self.fields.language is not Language.BARE
         match kind:
             case "string":
+                self._check_limits(node)
                 return self._string()
             case "boolean":
                 return '"True" | "False"' if is_python else '"true" | "false"'

@@ -56,9 +56,9 @@ MAX_SECONDS = 20.0
 _TRIALS = 2
 _SMALL = 16_384
 _COSTLY = re.compile(
-    r'"(?:pattern|multipleOf|allOf|\$ref)"\s*:(?!\s*(?:\{|true|false))|"patternProperties"\s*:'
+    r'"(?:pattern|multipleOf|allOf|\$ref)"\s*:(?!\s*(?:\{|true|false))|"patternProperties"\s*:|%lark'
 )
-"""In a small grammar only these keywords can be costly. Behind a property's name comes a schema."""
+"""Only this can be costly in a small grammar. Behind a property's name comes a schema."""
 
 
 class TokenBytes(Struct, frozen=True):

@@ -92,7 +92,7 @@ class ResponsesRequest(SamplingFields):
         "reasoning_effort": "Use reasoning.effort.",
         "response_format": "Use text.format.",
         "json_schema": "Use text.format.",
-        "grammar": "Use text.format, or a custom tool with a regular expression.",
+        "grammar": "Use text.format, or a custom tool with a grammar.",
         "functions": "Use tools.",
         "function_call": "Use tool_choice.",
         "chat_template_kwargs": "Use reasoning.effort.",

@@ -5,6 +5,7 @@ A custom tool is offered as a function with one string argument. `choose_tools` 
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from msgspec import Struct
@@ -18,6 +19,7 @@ from shepherd.server.body import RequestModel
 from shepherd.server.errors import invalid, unsupported
 from shepherd.server.wire.content import arguments_object
 from shepherd.server.wire.fields import MAX_TOOLS
+from shepherd.server.wire.lark import arguments_rule
 from shepherd.session import ToolChoice
 
 CUSTOM_INPUT = "input"
@@ -69,7 +71,7 @@ CustomFormat = Annotated[TextFormat | GrammarFormat, Field(discriminator="type")
 
 
 class CustomTool(RequestModel):
-    """A tool whose input is text, which may have to fit a regular expression."""
+    """A tool whose input is text, which may have to fit a grammar."""
 
     name: ToolName
     description: str | None = None
@@ -78,31 +80,44 @@ class CustomTool(RequestModel):
     def to_spec(self) -> ToolSpec:
         """The function that stands for the tool."""
         text: JsonObject = {"type": "string"}
-        grammar = self.format if isinstance(self.format, GrammarFormat) else None
-        if grammar is not None:  # a pattern of JSON schema may match anywhere in the text
-            text["pattern"] = f"^(?:{grammar.definition})$"
+        match self.format:
+            case GrammarFormat(syntax="lark", definition=definition):
+                text["description"] = f"Text that fits this Lark grammar:\n{definition}"
+            case GrammarFormat(definition=definition):
+                # a pattern of JSON schema may match anywhere in the text
+                text["pattern"] = f"^(?:{definition})$"
+            case _:
+                pass
         parameters: JsonObject = {
             "type": "object",
             "properties": {CUSTOM_INPUT: text},
             "required": [CUSTOM_INPUT],
             "additionalProperties": False,
         }
-        return ToolSpec(self.name, self.description or "", parameters, enforced=grammar is not None)
+        enforced = isinstance(self.format, GrammarFormat)
+        about = self.description or ""
+        return ToolSpec(self.name, about, parameters, enforced=enforced, grammar=self._lark_rule)
+
+    @cached_property
+    def _lark_rule(self) -> str:
+        """llguidance's rule for the arguments of a call if the format is a grammar of Lark."""
+        match self.format:
+            case GrammarFormat(syntax="lark", definition=definition):
+                return arguments_rule(definition, CUSTOM_INPUT)
+            case _:
+                return ""
 
     def check_format(self, model: ModelInfo, param: str) -> None:
         """Raise ApiError for a format at `param` that can't be enforced with this model."""
         if not isinstance(self.format, GrammarFormat):  # any text is right
             return
-        if self.format.syntax == "lark":
-            message = "lark grammars can't be enforced; use the syntax regex, or the format text."
-            raise unsupported(f"{param}.syntax", f"{param}.syntax: {message}")
         if not model.checks_calls:
             message = f"{model.id} can't be held to a grammar in its calls; use the format text."
             raise unsupported(param, f"{param}: {message}")
         try:
             unenforced = prepare(self.to_spec().parameters).unenforced
         except InvalidRequestError as error:
-            raise invalid(param, str(error)) from error
+            raise invalid(f"{param}.definition", str(error)) from error
         if unenforced:
             message = "the regular expression looks around or back, which can't be enforced."
             raise unsupported(f"{param}.definition", f"{param}.definition: {message}")

@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from shepherd.backends.inprocess.constraint import Constrainer, Constraint
-from shepherd.backends.output.notation import Notation
+from shepherd.backends.output.known import unwritten
+from shepherd.backends.output.notation import Fields, Language, Notation
 from shepherd.backends.output.style import GENERIC
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import Message, ToolCall, ToolSpec
@@ -52,3 +53,24 @@ def test_a_tool_that_a_search_found_can_be_called_by_its_name() -> None:
     assert after is not None
     assert after.names == (*before.names, "github__create_issue")
     assert '"owner"' in after.grammar
+
+
+PATTERN = {"type": "object", "properties": {"text": {"type": "string", "pattern": "^a$"}}}
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        ToolSpec("note", "", PATTERN, enforced=True),
+        ToolSpec("note", "", enforced=True, grammar='%lark {\nstart: "{}"\n}'),
+    ],
+)
+def test_a_text_that_is_not_json_is_not_held_and_so_refused(tool: ToolSpec) -> None:
+    python = Notation(
+        "<call>", "(", ")</call>", fields=Fields("", "=", "", quote="'", language=Language.PYTHON)
+    )
+    for notation in unwritten("List of tools: "), (python,):
+        style = replace(GENERIC, notations=notation)
+        with pytest.raises(InvalidRequestError):
+            Constrainer(style).constraint(Session(tools=[tool]), "")
+    assert constraint(Session(tools=[tool])) is not None

@@ -78,8 +78,14 @@ def test_a_custom_tool_may_be_chosen() -> None:
         assert [spec.name for spec in found.tools] == ["patch"]
 
 
-def test_a_regular_expression_holds(engine: RunningServer[LlamaCppBackend]) -> None:
-    tool = grammar("regex", "[a-f]{3,5}!")
+@pytest.mark.parametrize(
+    ("syntax", "definition"),
+    [("regex", "[a-f]{3,5}!"), ("lark", 'start: LETTER ~ 3..5 "!"\nLETTER: "a".."f"')],
+)
+def test_a_grammar_holds(
+    engine: RunningServer[LlamaCppBackend], syntax: str, definition: str
+) -> None:
+    tool = grammar(syntax, definition)
     with engine.client() as client:
         answer = ask(client, tools=[tool], tool_choice="required").choices[0]
     call = (answer.message.tool_calls or [])[0].model_dump()
@@ -88,7 +94,7 @@ def test_a_regular_expression_holds(engine: RunningServer[LlamaCppBackend]) -> N
 
 @pytest.mark.parametrize("syntax", ["lark", "regex"])
 def test_a_grammar_that_cannot_be_enforced_is_refused(syntax: str) -> None:
-    tool = grammar(syntax, "a+")
+    tool = grammar(syntax, "start: /a+/")
     refused = pytest.raises(openai.BadRequestError)
     with scripted(SCRIPT) as server, server.client() as client, refused as caught:
         ask(client, tools=[tool])

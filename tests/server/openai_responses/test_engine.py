@@ -5,7 +5,9 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
+import openai
 import pytest
+from openai.types.responses import ResponseCustomToolCall
 
 from tests.server.engine import Engine, engine
 from tests.server.openai_responses.harness import created, post, rebuilt, streamed
@@ -109,12 +111,57 @@ def test_a_custom_tool_is_held_to_its_regular_expression(server: Engine, seed: i
     assert item["text"] == item["item"]["input"]
 
 
-def test_a_regular_expression_that_is_none_is_refused(server: Engine) -> None:
-    grammar = {"type": "grammar", "syntax": "regex", "definition": "(["}
+SUM = r"""
+start: sum LF
+sum: value (" + " value) ~ 0..2
+value: /[0-9]{1,2}/ | "\"" /[a-c]/ "\"" | "(" sum ")"
+%import common.LF
+"""
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("recursive", [True, False])
+def test_a_custom_tool_is_held_to_its_lark_grammar(
+    server: Engine, seed: int, *, recursive: bool
+) -> None:
+    definition = SUM if recursive else SUM.replace(' | "(" sum ")"', "")
+    form: Any = {"type": "grammar", "syntax": "lark", "definition": definition}
+    with openai.OpenAI(base_url=server.url + "/v1", api_key="x") as client:
+        response = client.responses.create(
+            model="default",
+            input="Write",
+            temperature=1.0,
+            max_output_tokens=900,
+            tools=[{"type": "custom", "name": "note", "format": form}],
+            tool_choice={"type": "custom", "name": "note"},
+            extra_body={"seed": seed},
+        )
+    call = response.output[-1]
+    assert isinstance(call, ResponseCustomToolCall)
+    if response.status == "completed":
+        assert re.fullmatch(
+            r'[()]*([0-9]{1,2}|"[a-c]")([()]| \+ |[0-9]{1,2}|"[a-c]")*\n', call.input
+        )
+        assert call.input.count("(") == call.input.count(")")
+
+
+@pytest.mark.parametrize(
+    ("syntax", "definition", "message"),
+    [
+        ("regex", "([", "unclosed"),
+        ("lark", 'start: "a"\n  word', "'word' in line 2"),
+        ("lark", 'start: a & "b"\na: "a" start?', "& is only supported for tokens"),
+    ],
+)
+def test_a_grammar_that_is_none_is_refused(
+    server: Engine, syntax: str, definition: str, message: str
+) -> None:
+    grammar = {"type": "grammar", "syntax": syntax, "definition": definition}
     tool = {"type": "custom", "name": "note", "format": grammar}
     for choice in ("auto", {"type": "custom", "name": "note"}):
         answer = post(server, {"tools": [tool], "tool_choice": choice})
         assert answer.status_code == 400, answer.text
+        assert message in answer.json()["error"]["message"]
 
 
 def test_the_answer_has_the_form_of_the_schema(server: Engine) -> None:

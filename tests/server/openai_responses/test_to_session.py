@@ -227,9 +227,11 @@ def with_format(syntax: str, definition: str) -> list[dict[str, Any]]:
 def test_grammars_that_are_not_enforced_are_refused() -> None:
     found = conversation(tools=with_format("regex", "[a-z]+")).session.tools[0]
     assert found.parameters["properties"]["input"]["pattern"] == "^(?:[a-z]+)$"
+    found = conversation(tools=with_format("lark", 'start: "a"')).session.tools[0]
+    assert 'start: "a"' in found.parameters["properties"]["input"]["description"]
+    assert "%lark" in found.grammar
     lark = refused(tools=with_format("lark", "start: WORD"))
-    assert (lark.param, lark.code) == ("tools.0.format.syntax", "unsupported_parameter")
-    assert "lark" in lark.message
+    assert (lark.param, "'WORD' in line 1" in lark.message) == ("tools.0.format.definition", True)
     assert refused(tools=with_format("regex", "a(?=b)")).param == "tools.0.format.definition"
     assert refused(tools=with_format("regex", "a"), model=REMOTE).param == "tools.0.format"
     assert conversation(REMOTE, tools=[CUSTOM | {"format": {"type": "text"}}]).session.tools
