@@ -1,8 +1,10 @@
 """Output above a live area, in a terminal emulator."""
 
 import io
+import re
 
 import pyte
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prompt_toolkit.data_structures import Size
@@ -10,6 +12,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from pyte import modes
 
 from shepherd.cli.repl.scrollback import Area, Scrollback
+from tests.e2e.terminal import Emulator
 
 COLUMNS = 20
 LIVE = ["", "working", "", "> prompt", "status"]
@@ -65,6 +68,33 @@ def _plain(text: str) -> list[str]:
     lines = [line.rstrip() for line in [*above, *screen.display]]
     end = len(above) + screen.cursor.y + (0 if text.endswith("\n") or not text else 1)
     return lines[:end]
+
+
+WRITES = st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=6, max_size=9)
+
+
+@pytest.mark.parametrize("cuts_below", [True, False])
+@given(writes=WRITES, rows=st.integers(11, 16), lower=st.integers(6, 9))
+def test_text_stays_where_a_terminal_gets_lower_before_the_program_knows(
+    writes: list[tuple[int, bool]], rows: int, lower: int, *, cuts_below: bool
+) -> None:
+    stage = _Stage(rows)
+    emulator = Emulator(COLUMNS, rows, cuts_below=cuts_below)
+    emulator.set_mode(modes.LNM)
+    stream = pyte.Stream(emulator)
+    for number, (height, goes_home) in enumerate(writes):
+        stage.scrollback.write(f"line{number}{'x' * COLUMNS * (height - 1)}\n")
+        if goes_home:
+            stage.scrollback.go_home()
+        stage.draw()
+        stream.feed(stage.sent.getvalue())
+        stage.sent.seek(0)
+        stage.sent.truncate()
+        if number == 2:
+            emulator.resize(lower)
+    above = ["".join(row[x].data for x in range(COLUMNS)) for row in emulator.history.top]
+    shown = "\n".join([*above, *emulator.display])
+    assert re.findall(r"line\d", shown) == [f"line{number}" for number in range(len(writes))]
 
 
 @given(PARTS, st.integers(6, 14))

@@ -31,6 +31,31 @@ _MENU = r"(?m)^. \d no +no\b|^\[?once.* tell"
 _BEGIN_UPDATE, _END_UPDATE = b"\x1b[?2026h", b"\x1b[?2026l"
 
 
+class Emulator(pyte.HistoryScreen):
+    """A screen that keeps in its history what leaves it at the top when it gets lower.
+
+    As in pyte, the cursor stays where it is then. With `cuts_below`, the rows below the cursor are
+    cut first, and the cursor stays in its row, as in xterm and tmux.
+    """
+
+    def __init__(self, columns: int, rows: int, *, cuts_below: bool = False) -> None:
+        super().__init__(columns, rows, history=5000)
+        self._cuts_below = cuts_below
+
+    def resize(self, lines: int | None = None, columns: int | None = None) -> None:
+        lines = lines or self.lines
+        if lines < self.lines:
+            dropped = max(0, (self.cursor.y + 1 if self._cuts_below else self.lines) - lines)
+            self.history.top.extend(self.buffer[row] for row in range(dropped))
+            kept = {row: self.buffer[row + dropped] for row in range(lines)}
+            self.buffer.clear()
+            self.buffer.update(kept)
+            self.cursor.y = min(self.cursor.y - dropped * self._cuts_below, lines - 1)
+            self.lines = lines
+        super().resize(lines, columns)
+        self.set_margins()
+
+
 class Terminal:
     """A program and what it draws."""
 
@@ -42,8 +67,9 @@ class Terminal:
         *,
         columns: int = 80,
         rows: int = 24,
+        cuts_below: bool = False,
     ) -> None:
-        self.screen = pyte.HistoryScreen(columns, rows, history=5000)
+        self.screen = Emulator(columns, rows, cuts_below=cuts_below)
         self._stream = pyte.ByteStream(self.screen)
         self.output = b""
         self._drawn: tuple[int, str] | None = None

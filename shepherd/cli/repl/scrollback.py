@@ -15,6 +15,7 @@ from prompt_toolkit.application import Application
 from prompt_toolkit.output import Output
 
 from shepherd.cli.render.rows import RowWriter
+from shepherd.cli.repl.terminal import ResizingApplication
 from shepherd.cli.terminal.paint import Ink, Painter, character_cells, text_cells, width_varies
 
 BEGIN_UPDATE, END_UPDATE = "\x1b[?2026h", "\x1b[?2026l"
@@ -106,15 +107,18 @@ class Scrollback:
             return
         area = self._area()
         self.is_cursor_in_text = False
-        self._output.cursor_down(area.row + 1)
+        # by newlines: where the terminal has cut the rows below, they make new ones
+        self._output.write_raw("\n" * (area.row + 1))
         self._output.write_raw(f"\x1b[{area.column + 1}G")  # to this column, the first is 1
         self._output.show_cursor()
 
     def begin_row(self) -> None:
         """Continue below the open row, as the screen was changed.
 
-        A draft stays where it is, and the text that it begins continues after it.
+        A draft stays where it is, and the text that it begins continues after it. The cursor counts
+        as in the live area, where the caller puts it.
         """
+        self.is_cursor_in_text = False
         self._kept_draft = self._draft.strip() or self._kept_draft
         self._draft = ""
         self._open_row = None
@@ -237,15 +241,15 @@ class Scrollback:
 
         A row or two in a single short write need no synchronised update.
         """
-        # newlines below the live area make room or scroll, then rows are inserted above it
+        # newlines lead below the live area, where they make room or scroll, also if the terminal
+        # has cut rows of it meanwhile; then rows are inserted above it
         area, out = self._area(), self._output
         is_small = rows <= 2 and len(body) < MAX_UNSYNCHRONISED
         # from the cursor, which is in the row above the area or in one of the area, to its last row
         rows_below = area.height if self.is_cursor_in_text else area.height - 1 - area.row
         out.write_raw("" if is_small else BEGIN_UPDATE)
         out.hide_cursor()
-        out.cursor_down(rows_below)
-        out.write_raw("\n" * rows)
+        out.write_raw("\n" * (rows_below + rows))
         out.cursor_up(area.height - 1 + rows)
         out.write_raw(f"\x1b[{rows}L" if rows > 1 else "\x1b[L")  # inserts empty rows
         if continues_row:
@@ -271,7 +275,7 @@ class InkWriter:
     def __init__(
         self,
         painter: Painter,
-        app: Application[None],
+        app: ResizingApplication,
         held: Callable[[], str],
         is_typing: Callable[[], bool],
     ) -> None:
@@ -313,6 +317,7 @@ class InkWriter:
 
     def write(self) -> None:
         """Write what is pending."""
+        self._app.note_resize()
         pending, self._pending = self._pending, []
         columns = self._app.output.get_size().columns
         text = self._rows.write(pending, columns)
@@ -322,11 +327,10 @@ class InkWriter:
             self._app.invalidate()
 
     def prepare_resize(self) -> bool:
-        """Prepare for drawing at another size; returns whether the cursor was above the area."""
-        was_above = self._scrollback.is_cursor_in_text
-        self._scrollback.go_home()
+        """Prepare for drawing at another size; returns whether the cursor is above the area."""
+        is_above = self._scrollback.is_cursor_in_text
         self.begin_row()
-        return was_above
+        return is_above
 
     def begin_row(self) -> None:
         """Continue in a new row, after a resize or another program."""
@@ -355,6 +359,7 @@ class InkWriter:
         elif time.monotonic() - self._written_at < DRAFT_SECONDS:  # too early for a draft
             self._wake(DRAFT_SECONDS)
         else:
+            self._app.note_resize()
             self._scrollback.draft(self._rows.blanks + self._held())
             self._written_at = time.monotonic()  # as if it were written: the activity stays quiet
         if self._is_typing():  # the user looks for the cursor in the prompt

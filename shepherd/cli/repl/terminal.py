@@ -234,7 +234,7 @@ class ResizingApplication(Application[None]):
     """Erases the live area as the terminal shows it after a resize, not as it was drawn.
 
     Another program has the terminal between `before_pause` and `after_pause`. `before_erase` is
-    called on a resize, and returns whether the cursor was above the live area.
+    called on a resize, and returns whether the cursor is above the live area.
     """
 
     def __init__(
@@ -269,18 +269,47 @@ class ResizingApplication(Application[None]):
 
         run_in_terminal(stop)
 
+    def note_resize(self) -> None:
+        """Erase and draw again if the size has changed, of which no signal has come yet."""
+        if self._is_resized():
+            self._on_resize()
+
+    def _redraw(self, render_as_done: bool = False) -> None:  # noqa: FBT001 - prompt-toolkit's signature
+        if self._is_resized():
+            self._erase_resized()
+        super()._redraw(render_as_done)
+
     def _on_resize(self) -> None:
-        """Put the cursor where prompt-toolkit expects it, which then erases and redraws."""
+        if self.renderer.last_rendered_screen is not None:  # another program may have the terminal
+            self._erase_resized()
+        self._redraw()
+
+    def _is_resized(self) -> bool:
+        """Whether the live area was drawn for another size."""
+        return self.renderer.last_rendered_screen is not None and (
+            self._drawn_size != self.output.get_size()
+        )
+
+    def _erase_resized(self) -> None:
+        """Erase the live area and nothing else, wherever the terminal has moved it.
+
+        All terminals keep the cursor in its row, or a lower one. What they do to the rows below it
+        is not known: tmux and xterm cut them.
+        """
         cells = self.renderer.last_rendered_screen
         columns = self.output.get_size().columns
-        was_above = self._before_erase()
+        if self._before_erase():  # only the live area is below the cursor
+            # to the next row first: the last column of the text may be under the cursor
+            self.output.write_raw("\r\n\x1b[J")
+            self.renderer.reset(leave_alternate_screen=False)
+            return
         drawn_size = self._drawn_size
         is_narrower = drawn_size is not None and columns < drawn_size.columns
         # the terminal has wrapped the rows above the cursor, which is lower than it was drawn
-        if self._reflows and is_narrower and cells and not was_above:
+        if self._reflows and is_narrower and cells:
             cursor = cells.get_cursor_position(self.layout.current_window)
             self.output.cursor_up(rows_added(cells, cursor.y, columns))
-        super()._on_resize()
+        self.renderer.erase(leave_alternate_screen=False)
 
 
 STYLE = Style.from_dict(
