@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 from starlette.requests import Request
 
-from shepherd import errors, json_text
+from shepherd import errors, json_text, messages
 from shepherd.config.server import ServerSection
+from shepherd.server.documents import HAS_PDF, read_documents
 from shepherd.server.errors import ApiError, invalid_body
 
 MAX_VALUES = 50_000
@@ -85,6 +86,7 @@ class BodyReader:
         self._max_bytes = limit or settings.max_body_bytes
         self._buffered_bytes = 0  # of all bodies that are read now
         self._parsers = asyncio.Semaphore(_PARSERS)
+        self._document_readers = asyncio.Semaphore(_PARSERS)
 
     async def read(self, request: Request, model: type[M], *, any_type: bool = False) -> M:
         """The body as a `model`; raises ApiError for anything else, BusyError if too many come.
@@ -95,9 +97,14 @@ class BodyReader:
         body = bytearray()
         try:
             await self._receive(request, body)
+            if HAS_PDF.search(body):
+                data = await self.run(_object, bytes(body))
+                async with self._document_readers:
+                    await read_documents(data)
+                return await self.run(_validated, data, model)
             if len(body) <= SMALL_BYTES:
-                return _parse(bytes(body), model)
-            return await self.run(_parse, bytes(body), model)
+                return _validated(_object(bytes(body)), model)
+            return await self.run(lambda: _validated(_object(bytes(body)), model))
         finally:
             self._buffered_bytes -= len(body)
 
@@ -181,8 +188,8 @@ def _check_headers(request: Request, *, any_type: bool) -> None:
     raise ApiError(415, message, "unsupported_media_type")
 
 
-def _parse(body: bytes, model: type[M]) -> M:
-    """The body as a `model`; raises ApiError. A large one is parsed in a thread."""
+def _object(body: bytes) -> messages.JsonObject:
+    """The JSON object in a body; raises ApiError."""
     check_shape(body)
     try:
         data: object = from_json(_without_lone_surrogates(body), allow_inf_nan=False)
@@ -192,6 +199,11 @@ def _parse(body: bytes, model: type[M]) -> M:
     if not isinstance(data, dict):
         raise ApiError(400, "The body must be a JSON object.", "invalid_value")
     check_finite(cast(object, data))
+    return cast(messages.JsonObject, data)
+
+
+def _validated(data: messages.JsonObject, model: type[M]) -> M:
+    """The object as a `model`; raises ApiError."""
     try:
         return model.model_validate(data)
     except ValidationError as error:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from shepherd.bounded import limit_resources, run_bounded
 from shepherd.errors import BackendError, InvalidRequestError
 
 if TYPE_CHECKING:
@@ -226,28 +227,15 @@ class GrammarCompiler:
         """
         async with self._free_trials:
             try:
-                process = await asyncio.create_subprocess_exec(
-                    *(self._python, "-P", "-m", __name__),
-                    stdin=asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=asyncio.subprocess.DEVNULL,
-                    cwd="/",  # an empty entry of PYTHONPATH would be a directory of a model
+                answer = await run_bounded(
+                    __name__, grammar.encode(), seconds=MAX_SECONDS, python=self._python
                 )
             except OSError as error:
                 raise BackendError(f"The grammar can't be tried: {error}") from error
-            try:
-                async with asyncio.timeout(MAX_SECONDS):
-                    answer, _ = await process.communicate(grammar.encode())
-            except TimeoutError:
-                raise _too_large() from None
-            finally:
-                if process.returncode is None:  # too slow, or the request was cancelled
-                    process.kill()
-                    await process.wait()
+        if answer is None:
+            raise _too_large()
         if answer:
             raise InvalidRequestError(answer.decode())
-        if process.returncode:  # it has reached a limit of the system
-            raise _too_large()
 
 
 def _too_large() -> InvalidRequestError:
@@ -263,24 +251,13 @@ MAX_BYTES = 1 << 30
 
 def main() -> int:
     """Try the grammar within the limits."""
-    _limit_resources()
+    limit_resources(MAX_CPU_SECONDS, MAX_BYTES)
     grammar = sys.stdin.buffer.read().decode()
     try:
         walk(compile_grammar(grammar, tokenizer_for(BYTES)))
     except InvalidRequestError as error:
         sys.stdout.buffer.write(str(error).encode())
     return 0
-
-
-def _limit_resources() -> None:
-    """Let the system end this process if it takes too much time or memory."""
-    if sys.platform == "win32":
-        return  # the parent process has a time limit
-    import resource  # Windows has none
-
-    resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS + 1))
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 if __name__ == "__main__":

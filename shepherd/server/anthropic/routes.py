@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 from fastapi import APIRouter
@@ -162,9 +163,10 @@ def _capabilities(*, vision: bool) -> JsonObject:
     yes, no = {"supported": True}, {"supported": False}
     efforts = ("low", "medium", "high", "xhigh", "max")
     thinking_types = ("enabled", "adaptive", "disabled", "between_tools")
-    not_served = ("batch", "citations", "code_execution", "pdf_input")
+    not_served = ("batch", "citations", "code_execution")
     capabilities: dict[str, Any] = {
         "image_input": {"supported": vision},
+        "pdf_input": {"supported": find_spec("pypdf") is not None},
         "structured_outputs": yes,
         "thinking": yes | {"types": dict.fromkeys(thinking_types, yes)},
         "effort": no | dict.fromkeys(efforts, no),
