@@ -30,7 +30,7 @@ from shepherd.server.embeddings import EMBEDDINGS, EMBEDDINGS_UNPREFIXED
 from shepherd.server.errors import ApiError, log_failure, not_served, to_api_error
 from shepherd.server.front import Front
 from shepherd.server.gemini.routes import GEMINI, GEMINI_MODELS
-from shepherd.server.guard import Doors, Guard, JsonCors, cors_options
+from shepherd.server.guard import Doors, Guard, OpenCors, cors_options
 from shepherd.server.models import Models, OneModel
 from shepherd.server.ollama.routes import OLLAMA
 from shepherd.server.openai.routes import OPENAI, OPENAI_UNPREFIXED
@@ -213,7 +213,7 @@ def _app(
     _handle_errors(api, context)
     api.add_middleware(Guard, doors=replace(doors, scopes=scopes), lifecycle=context.lifecycle)
     if context.settings.cors_origins:
-        api.add_middleware(JsonCors, **cors_options(context.settings))
+        api.add_middleware(OpenCors, **cors_options(context.settings))
     metrics = context.monitor.metrics
     front = Front(api, context.settings, errors, metrics, context.meter, traces)
     return ServerApp(api, front, context)

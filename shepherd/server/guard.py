@@ -247,27 +247,21 @@ _ORIGIN_PATTERNS = {
 }
 
 
-class JsonCors(CORSMiddleware):
-    """Starlette's CORS, which refuses in an error object too."""
+class OpenCors(CORSMiddleware):
+    """Starlette's CORS, which answers a preflight of any page, as llama.cpp's server does.
+
+    A browser lets a page send its request only if the answer names the page's origin.
+    """
 
     def preflight_response(self, request_headers: Headers) -> Response:
         """The answer to a browser's preflight request."""
         response = super().preflight_response(request_headers)
-        if response.status_code < HTTPStatus.BAD_REQUEST:
-            return response
-        message = "This page may not send such a request; see server.cors_origins."
-        headers = {  # all but those of Starlette's text
-            name: value
-            for name, value in response.headers.items()
-            if name not in ("content-length", "content-type")
-        }
-        return responses.ErrorResponse(
-            errors.ApiError(HTTPStatus.FORBIDDEN, message, "origin_not_allowed", headers=headers)
-        )
+        response.status_code = HTTPStatus.OK
+        return response
 
 
 def cors_options(settings: ServerSettings) -> dict[str, Any]:
-    """The arguments of `JsonCors` for the origins of the settings."""
+    """The arguments of `OpenCors` for the origins of the settings."""
     origins = settings.cors_origins
     patterns = [_ORIGIN_PATTERNS[origin] for origin in origins if origin in _ORIGIN_PATTERNS]
     return {

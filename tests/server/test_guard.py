@@ -263,5 +263,4 @@ def test_a_word_allows_all_pages_of_this_machine(origin: str, *, allowed: bool) 
     headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
     with scripted("text: hi", settings) as server:
         answer = httpx.options(f"{server.url}/v1/models", headers=headers, timeout=PATIENCE)
-    assert answer.status_code == (200 if allowed else 403)
     assert answer.headers.get("access-control-allow-origin") == (origin if allowed else None)

@@ -1,5 +1,6 @@
 """A model's chat template: compiled once in a sandbox, rendered per request."""
 
+import json
 import logging
 import secrets
 from collections.abc import Callable, Mapping
@@ -195,6 +196,8 @@ class ChatTemplate:
         tools = template_tools(conversation.tools, self._specials)
         if tools is not None:  # templates ask whether `tools` is defined
             variables["tools"] = tools
+        # the name and the form of Firefunction's template
+        variables["functions"] = json.dumps(tools, ensure_ascii=False) if tools else ""
         return variables
 
 

@@ -99,8 +99,11 @@ def timings(stats: events.Stats) -> messages.JsonObject:
     read_tokens = stats.prompt_tokens - stats.cached_tokens
     body: messages.JsonObject = {
         "cache_n": stats.cached_tokens,
-        **_pace("prompt", read_tokens, stats.prefill_seconds),
-        **_pace("predicted", stats.completion_tokens, stats.decode_seconds),
+        **_pace("prompt", read_tokens, read_tokens, stats.prefill_seconds),
+        # the first token comes of the prompt: it takes no step of its own
+        **_pace(
+            "predicted", stats.completion_tokens, stats.completion_tokens - 1, stats.decode_seconds
+        ),
     }
     if stats.drafted_tokens:  # as in llama.cpp's answers, only with speculation
         body["draft_n"] = stats.drafted_tokens
@@ -108,14 +111,15 @@ def timings(stats: events.Stats) -> messages.JsonObject:
     return body
 
 
-def _pace(name: str, tokens: int, seconds: float) -> messages.JsonObject:
-    """The fields `prompt_n`, `prompt_ms` and so on for the name `prompt`; without a time, 0."""
+def _pace(name: str, tokens: int, steps: int, seconds: float) -> messages.JsonObject:
+    """The fields `prompt_n`, `prompt_ms` and so on for the name `prompt`; 0 without steps."""
+    milliseconds = round(seconds * 1000, 3)
+    has_pace = steps > 0 and milliseconds > 0
     return {
         f"{name}_n": tokens,
-        f"{name}_ms": round(seconds * 1000, 3),
-        # a prompt that was in the cache has no tokens to read
-        f"{name}_per_token_ms": round(seconds * 1000 / max(1, tokens), 3),
-        f"{name}_per_second": round(tokens / seconds, 3) if seconds > 0 else 0.0,
+        f"{name}_ms": milliseconds,
+        f"{name}_per_token_ms": milliseconds / steps if has_pace else 0.0,
+        f"{name}_per_second": 1000 * steps / milliseconds if has_pace else 0.0,
     }
 
 

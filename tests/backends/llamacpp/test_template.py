@@ -1,6 +1,8 @@
+import json
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from shepherd.backends.inprocess.conversation import Conversation
 from shepherd.backends.inprocess.prompt import PromptBuilder
@@ -45,7 +47,7 @@ def test_templates_get_the_values_of_a_client(llama_model: NativeModel) -> None:
         ("{% set _ = messages.append(messages[0]) %}{{ messages[2].content }}", "sys"),
         ("{{ {'a': 1} | tojson(indent=2) }}", '{\n  "a": 1\n}'),
         ("{{ strftime_now('%Y-%m-%d') }} {{ date_string }}", "2026-01-02 02 Jan 2026"),
-        ("{{ datetime }}", "Jan 02 2026"),
+        ("{{ datetime + functions }}", "Jan 02 2026"),
         ("{% generation %}a{% endgeneration %}", "a"),
         ("{{ enable_thinking }} {{ thinking }} {{ add_generation_prompt }}", "True True True"),
     ],
@@ -56,6 +58,13 @@ def test_templates_find_what_they_expect(
     began = datetime(2026, 1, 2, tzinfo=UTC)
     conversation = Conversation("sys", HI.messages, (), True, began)
     assert render(llama_model, source, conversation) == expected
+
+
+def test_a_template_may_show_tools_as_a_text(llama_model: NativeModel) -> None:
+    source = "{{ functions }}<functools>{% for m in messages %}{{ m.content }}{% endfor %}"
+    rendered = render(llama_model, source, replace(CALLED, messages=HI.messages))
+    (tool,) = json.loads(rendered.partition("<")[0])
+    assert tool["function"]["name"] == LIST.name
 
 
 @pytest.mark.parametrize(

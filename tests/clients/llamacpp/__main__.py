@@ -3,8 +3,8 @@
     python -m tests.clients.llamacpp FOLDER [ARGUMENTS OF PYTEST]
 
 FOLDER is `tools/server/tests` of llama.cpp, for example in the source package of
-llama-cpp-python (`pip download llama-cpp-python --no-binary :all: --no-deps`). The table of
-the results is in docs/server.md.
+llama-cpp-python (`pip download llama-cpp-python --no-binary :all: --no-deps`). The results are in
+docs/conformance.md.
 """
 
 import asyncio

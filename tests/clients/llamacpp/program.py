@@ -5,6 +5,7 @@ import hashlib
 import os
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import copyfile
 
 import gguf
 
@@ -12,13 +13,18 @@ from shepherd.backends.base import Backend
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.embedding_backend import LlamaEmbeddingBackend
 from shepherd.backends.llamacpp.embedding_engine import pooling_of
+from shepherd.backends.opening import open_backend
 from shepherd.config.llamacpp import LlamaCppSection
+from shepherd.config.paths import Paths
+from shepherd.config.provider_book import ProviderBook
+from shepherd.config.settings import Config
 from shepherd.models import builtin_model
 from shepherd.sampling import Sampling
 from shepherd.server.access.key import ApiKey, KeyScope
 from shepherd.server.access.keys import KeyStore
 from shepherd.server.app import create_app
 from shepherd.server.listen import bind
+from shepherd.server.pool.pool import ModelPool, open_pool
 from shepherd.server.run import DrainingServer
 from shepherd.server.settings import ServerSettings
 from tests.backends.llamacpp import embedders
@@ -26,6 +32,13 @@ from tests.backends.llamacpp.tiny import write_llama
 
 MIN_CONTEXT = 256
 EMBEDDED_TOKENS = 2048
+ROUTED = (
+    "ggml-org/tinygemma3-GGUF:Q8_0",
+    "ggml-org/test-model-stories260K:F32",
+    "ggml-org/test-model-stories260K-infill:F32",
+)
+"""The models of a server that has several; each is the built-in one here."""
+
 INFILL = {"pre": 3, "suf": 4, "mid": 5}
 """Three control tokens of the small model as its infill tokens."""
 
@@ -51,14 +64,19 @@ def parser() -> argparse.ArgumentParser:
         ("alias", str, "tinyllama-2"),
         ("n-predict", int, 0),
         ("api-key", str, None),
-        ("cors-origins", str, "*"),
+        ("batch-size", int, 0),
+        ("ubatch-size", int, 0),
+        ("cors-origins", str, None),
+        ("tools", str, ""),
+        ("models-max", int, 0),
+        ("model-draft", str, ""),
         ("chat-template-file", str, None),
         ("pooling", str, None),
         ("reasoning", str, "off"),
         ("hf-repo", str, ""),
     ):
         options.add_argument(f"--{name}", type=kind, default=default)
-    for name in ("embedding", "reranking", "kv-unified"):
+    for name in ("embedding", "reranking", "kv-unified", "jinja"):
         options.add_argument(f"--{name}", action="store_true")
     return options
 
@@ -66,21 +84,40 @@ def parser() -> argparse.ArgumentParser:
 async def run(arguments: list[str], models: Path) -> None:
     """Serve until a signal; `models` is the folder of the models that are written."""
     args, _ = parser().parse_known_args(arguments)
-    backend = await _model(args, models)
+    origins: str = args.cors_origins or ("localhost" if args.tools else "*")
     settings = ServerSettings(
         port=args.port,
         max_tokens=max(args.n_predict, 0),
         thinking=args.reasoning in ("on", "auto"),
         insecure=True,
-        cors_origins=args.cors_origins.split(","),
+        cors_origins=origins.split(","),
     )
     keys = one_key(args.api_key, models) if args.api_key else None
-    app = create_app(backend, settings, keys)
+    served = await _model(args, models) if args.hf_repo else await _router(args, models)
+    app = create_app(served, settings, keys)
     await DrainingServer(app, settings=settings).serve(sockets=[bind(settings)])
 
 
+async def _router(args: argparse.Namespace, home: Path) -> ModelPool:
+    """A server without a model of its own: those of a folder, which it loads on demand."""
+    folder = home / "router"
+    for name in ROUTED:
+        path = folder / f"{name}.gguf"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            copyfile(builtin_model(), path)
+    engine = {"models_dir": str(folder), "threads": 1, "context_size": 1024, "parallel": 1}
+    config = Config.model_validate(
+        {"llamacpp": engine, "server": {"max_models": args.models_max, "keep_alive": "-1"}}
+    )
+    env = {"HOME": str(home)}
+    pool = await open_pool(config, ProviderBook(Paths.from_env(env), env), open_backend)
+    await pool.refresh()
+    return pool
+
+
 async def _model(args: argparse.Namespace, models: Path) -> Backend:
-    alias = args.alias.split(",")[0]
+    alias = min(args.alias.split(","))
     if args.embedding or args.reranking:
         pooling = "rank" if args.reranking else args.pooling or "mean"
         path = models / f"{pooling}.gguf"
@@ -92,15 +129,24 @@ async def _model(args: argparse.Namespace, models: Path) -> Backend:
         assert known is not None
         return await LlamaEmbeddingBackend.load(path, section, known, name=alias)
     size = args.ctx_size if args.kv_unified else args.ctx_size // args.parallel
-    section = LlamaCppSection(threads=1, context_size=max(MIN_CONTEXT, size), speculation="off")
+    section = LlamaCppSection(
+        threads=1,
+        context_size=max(MIN_CONTEXT, size),
+        n_batch=args.batch_size,
+        ubatch=args.ubatch_size,
+        speculation="draft" if args.model_draft else "off",
+        draft_model=str(builtin_model()) if args.model_draft else "",
+    )
     if args.chat_template_file:
         _use_template(args.chat_template_file)
-    sampling = Sampling(temperature=args.temp, seed=args.seed)
+    # the model of these tests tells stories without an end; with this option some call tools
+    goes_on = "stories260K" in args.hf_repo and not args.jinja
     path = builtin_model()
     if args.hf_repo.endswith("infill"):
         path = models / "infill.gguf"
         if not path.exists():
             write_llama(path, context=2048, infill=INFILL)
+    sampling = Sampling(temperature=args.temp, seed=args.seed, ignore_eos=goes_on or None)
     return await LlamaCppBackend.load(path, section, sampling, parallel=args.parallel, name=alias)
 
 
