@@ -1,5 +1,6 @@
 """Long prompts are read one after the other on a CPU, and each one's turn comes."""
 
+from itertools import count
 from pathlib import Path
 from time import monotonic
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from shepherd.backends.inprocess.answer import Finished
 from shepherd.backends.llamacpp.native.devices import CPU_FLASH_LIMITS, CPU_LIMITS
+from shepherd.backends.llamacpp.scheduling import queue
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
 from shepherd.backends.llamacpp.scheduling.planner import PrefillPace
 from shepherd.backends.llamacpp.scheduling.queue import SHORT_PROMPT, next_in_turn, overtaken_job
@@ -63,6 +65,14 @@ def test_of_two_that_come_together_the_shorter_goes_first(one: int, other: int) 
     chosen = next_in_turn(jobs, [], SPEED)
     assert chosen is not None
     assert chosen.missing_tokens <= max(min(one, other), SHORT_PROMPT)
+
+
+def test_of_two_alike_the_older_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes to compare them."""
+    jobs = [waiting(100), waiting(100)]
+    seconds = count(monotonic() + 1)
+    monkeypatch.setattr(queue, "monotonic", lambda: next(seconds))
+    assert next_in_turn(jobs, [], SPEED) is jobs[0]
 
 
 @given(LENGTHS, LENGTHS)

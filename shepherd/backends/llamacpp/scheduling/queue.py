@@ -1,7 +1,7 @@
 """The jobs that wait and those that have a sequence, from their admission to their end."""
 
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from time import monotonic
 
@@ -245,22 +245,23 @@ def next_in_turn(waiting: Sequence[Job], active: Sequence[Job], speed: float) ->
     unknown.
     """
     counts = Counter(job.request for job in active)
+    priority = _priorities(speed)
     long_ones_wait = _reader(active) is not None
     able = [job for job in waiting if not (long_ones_wait and _is_long(job))]
     # First the requests with the fewest sequences, as in `next_job`.
-    return max(able, key=lambda job: (-counts[job.request], _priority(job, speed)), default=None)
+    return max(able, key=lambda job: (-counts[job.request], priority(job)), default=None)
 
 
 def overtaken_job(waiting: Sequence[Job], active: Sequence[Job], speed: float) -> Job | None:
     """The job whose long prompt should wait for one that is less than half as long."""
-    reader = _reader(active)
+    reader, priority = _reader(active), _priorities(speed)
     # Short prompts need no turn: they are read beside the long one.
     long_ones = (job for job in waiting if _is_long(job))
-    first = max(long_ones, key=lambda job: _priority(job, speed), default=None)
+    first = max(long_ones, key=priority, default=None)
     if reader is None or first is None or reader.measures:  # measuring would begin again
         return None
     is_shorter = 2 * first.missing_tokens < reader.pending
-    return reader if is_shorter and _priority(first, speed) > _priority(reader, speed) else None
+    return reader if is_shorter and priority(first) > priority(reader) else None
 
 
 def surplus_job(waiting: Sequence[Job], active: Sequence[Job]) -> Job | None:
@@ -286,16 +287,21 @@ def _is_long(job: Job) -> bool:
     return not job.prompt_done and job.missing_tokens > SHORT_PROMPT
 
 
-def _priority(job: Job, speed: float) -> float:
+def _priorities(speed: float) -> Callable[[Job], float]:
     """High for short prompts, and higher with each second of waiting, so every turn comes.
 
     An exponent of 1 is the highest response ratio. Four agents of the replay benchmark then wait
     for the first text for 5.2 s (median) and 14 s (p90), with 1.5 for 3.8 and 14 s, and with the
     shortest first for 2.7 and 24 s.
     """
-    if job.prompt_done:  # it has begun its answer, and somebody reads it
-        return inf
-    tokens = job.pending if job.sequence is not None else job.missing_tokens
-    # Without a minimum, tiny prompts would have priorities without end after a short wait.
-    seconds = max(tokens, SHORT_PROMPT) / (speed or ASSUMED_SPEED)
-    return (monotonic() - job.submitted + seconds) / seconds**1.5
+    now = monotonic()  # one time for all, so that of two alike the older one is first
+
+    def priority(job: Job) -> float:
+        if job.prompt_done:  # it has begun its answer, and somebody reads it
+            return inf
+        tokens = job.pending if job.sequence is not None else job.missing_tokens
+        # Without a minimum, tiny prompts would have priorities without end after a short wait.
+        seconds = max(tokens, SHORT_PROMPT) / (speed or ASSUMED_SPEED)
+        return (now - job.submitted + seconds) / seconds**1.5
+
+    return priority
