@@ -111,14 +111,20 @@ def test_rpc_is_compiled_in_on_request_and_kept(project: Path) -> None:
     assert len((project.parent / "shepherd.calls").read_text().splitlines()) == 4
 
 
-def test_a_build_for_amx_is_repaired(project: Path, tmp_path: Path) -> None:
-    for has_amx in (False, True):
-        cpuinfo = tmp_path / "cpuinfo"
-        cpuinfo.write_text(f"flags : sse2 avx2 {'amx_int8 amx_tile' * has_amx}\n")
-        shutil.rmtree(project / ".venv", ignore_errors=True)
-        set_up(project, "scripts/install", "requirements.lock", CPUINFO=str(cpuinfo))
-        flags = seen_by(project, "uv").get("CXXFLAGS", "").strip()
-        assert flags == (f'-include "{project}/scripts/amx.h"' if has_amx else "")
+def test_builds_have_the_kernels_of_llamacpps_own(project: Path) -> None:
+    set_up(project, "scripts/install", "requirements.lock")
+    assert "-DGGML_LLAMAFILE=ON" in seen_by(project, "uv")["CMAKE_ARGS"]
+
+
+@pytest.mark.parametrize("ability", ["", "amx_int8 amx_tile", "avx512_fp16"])
+def test_a_build_for_new_processors_is_repaired(
+    project: Path, tmp_path: Path, ability: str
+) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"flags : sse2 avx2 {ability}\n")
+    set_up(project, "scripts/install", "requirements.lock", CPUINFO=str(cpuinfo))
+    flags = seen_by(project, "uv").get("CXXFLAGS", "").strip()
+    assert flags == (f'-include "{project}/scripts/processor.h"' if ability else "")
 
 
 AMX = """
@@ -133,8 +139,18 @@ void multiply(void) {
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the instruction is of this processor")
 def test_the_whole_configuration_of_tiles_is_written(tmp_path: Path) -> None:
     (tmp_path / "tiles.cpp").write_text(AMX)
-    header = ROOT / "scripts" / "amx.h"
-    command = ("c++", "-O3", "-mamx-tile", "-include", header, "-S", "-o-", tmp_path / "tiles.cpp")
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    done = compiled(tmp_path / "tiles.cpp", "-O3", "-mamx-tile")
     before = done.stdout.partition("ldtilecfg")[0]
     assert before.count("$8") == 2
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the vectors are of this processor")
+def test_sums_of_products_are_not_kept_in_16_bits(tmp_path: Path) -> None:
+    (tmp_path / "sums.cpp").write_text("#ifdef __AVX512FP16__\n#error in 16 bits\n#endif\n")
+    compiled(tmp_path / "sums.cpp", "-mavx512fp16")
+
+
+def compiled(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    header = ROOT / "scripts" / "processor.h"
+    command = ("c++", *options, "-include", header, "-S", "-o-", file)
+    return subprocess.run(command, check=True, capture_output=True, text=True)
