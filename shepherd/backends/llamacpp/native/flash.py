@@ -1,10 +1,10 @@
 """Whether flash attention is the faster kind of attention on this processor.
 
-That differs by processor and by the width of a model's heads. On a Xeon with heads of 64 numbers it
-takes six times as long for one token behind 3,000, and a third for 128 tokens; with heads of 128
-about as long for one, and less than half for 128. The rest of a model is the same for either. So
-only one group of heads is computed, in one thread and by processor time, which holds on a busy
-machine too.
+That differs by processor, by the build of llama.cpp and by the width of a model's heads. On a Xeon
+with heads of 64 numbers it takes 1.5 times as long for one token behind 3,000, and 0.5 to 0.8 times
+for 128 tokens; with heads of 256 it takes longer for both. The rest of a model is the same for
+either. So only one group of heads is computed, in one thread and by processor time, which holds on
+a busy machine too.
 """
 
 import ctypes
