@@ -21,7 +21,6 @@ LEFT_OUT = (
     "`pull`, `push`, `create`, `copy`, `delete`, `create_blob`: its registry, refused by name",
     "`web_search`, `web_fetch`: its own service on the web",
     "`systemone`: its own service",
-    "its integration tests: they need Go",
 )
 NOT_SERVED = frozenset(
     (

@@ -84,12 +84,14 @@ class OllamaAnswer(serving.Answer):
         stats = generation.stats
         is_cut = generation.finish_reason is events.FinishReason.LENGTH
         evicted = {"truncated_messages": len(self.evicted)} if self.evicted else {}
+        seconds = time.perf_counter() - self.started
+        before = max(seconds - stats.prefill_seconds - stats.decode_seconds, 0)
         return {
             "done": True,
             "done_reason": "length" if is_cut else "stop",
             **evicted,
-            "total_duration": nanoseconds(time.perf_counter() - self.started),
-            "load_duration": 0,
+            "total_duration": nanoseconds(seconds),
+            "load_duration": nanoseconds(before),  # Ollama counts waiting for a model, too
             "prompt_eval_count": stats.prompt_tokens,
             "prompt_eval_cached_count": stats.cached_tokens,
             "prompt_eval_duration": nanoseconds(stats.prefill_seconds),

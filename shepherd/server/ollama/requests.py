@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, cast
 
 from msgspec.structs import replace
-from pydantic import AliasChoices, BeforeValidator, Field, PlainValidator
+from pydantic import AliasChoices, BeforeValidator, Field, PlainValidator, model_validator
 
 from shepherd.backends.base import ModelInfo
 from shepherd.images import Image
@@ -181,6 +181,12 @@ class ShowRequest(RequestModel):
 
     model: Annotated[str, Field(min_length=1, validation_alias=AliasChoices("model", "name"))]
     """The model's name."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty(cls, sent: JsonObject) -> JsonObject:
+        """Ollama's client for Go sends both names, of which one is empty."""
+        return {key: value for key, value in sent.items() if value != ""}
 
 
 class OllamaEmbedding(RequestModel):
