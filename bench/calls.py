@@ -45,7 +45,7 @@ def main() -> None:
                     tasks = list(read_tasks(options.data, category, options.tasks))
                     rows.append([name, server, category, *measured(url, tasks)])
                     print(rows[-1], flush=True)
-    print(markdown(("model", "server", "category", "valid calls", "right", "failed"), rows))
+    print(markdown(("model", "server", "category", "valid calls", "right", "cut", "failed"), rows))
 
 
 def read_tasks(data: Path, category: str, count: int) -> Iterator[Task]:
@@ -58,18 +58,32 @@ def read_tasks(data: Path, category: str, count: int) -> Iterator[Task]:
         yield {**task, "answers": answer["ground_truth"]}
 
 
-def measured(url: str, tasks: Sequence[Task]) -> tuple[str, str, str]:
-    """The shares of valid and of right answers, and the number of requests that failed."""
-    valid = right = failed = 0
+def measured(url: str, tasks: Sequence[Task]) -> tuple[str, str, str, str]:
+    """The shares of valid and of right answers, and the numbers of cut and of failed ones.
+
+    A cut answer can't be valid, so the first share is of the others.
+    """
+    valid = right = cut = failed = 0
     with httpx.Client(base_url=url, timeout=600) as client:
         for task in tasks:
             tools = offered(task)
-            calls = asked(client, task, tools)
-            failed += calls is None
-            valid += bool(calls) and all(is_valid(call, tools) for call in calls or ())
+            calls, is_cut = asked(client, task, tools)
+            cut += is_cut
+            failed += calls is None and not is_cut
+            valid += (
+                not is_cut and bool(calls) and all(is_valid(call, tools) for call in calls or ())
+            )
             right += is_right(calls or (), task["answers"])
-    share = [f"{100 * n / len(tasks):.0f} % of {len(tasks)}" for n in (valid, right)]
-    return share[0], share[1], str(failed)
+    return (
+        _share(valid, len(tasks) - cut),
+        _share(right, len(tasks)),
+        f"{cut} at {MAX_TOKENS} tokens",
+        str(failed),
+    )
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / max(1, whole):.0f} % of {whole}"
 
 
 def offered(task: Task) -> dict[str, Any]:
@@ -77,8 +91,13 @@ def offered(task: Task) -> dict[str, Any]:
     return {_name(f["name"]): _schema(f["parameters"]) for f in task["function"]}
 
 
-def asked(client: httpx.Client, task: Task, tools: dict[str, Any]) -> list[Call] | None:
-    """The calls of an answer; None if the server refused, or an argument is no JSON."""
+def asked(
+    client: httpx.Client, task: Task, tools: dict[str, Any]
+) -> tuple[list[Call] | None, bool]:
+    """The calls of an answer, and whether it was cut.
+
+    The calls are None if the server refused, or an argument is no JSON.
+    """
     described = {_name(f["name"]): f["description"] for f in task["function"]}
     body = {
         "model": "default",
@@ -97,13 +116,15 @@ def asked(client: httpx.Client, task: Task, tools: dict[str, Any]) -> list[Call]
     }
     response = client.post("/v1/chat/completions", json=body)
     if response.is_error:
-        return None
-    message = as_object(response.json()["choices"][0]["message"])
+        return None, False
+    choice = as_object(response.json()["choices"][0])
+    is_cut, message = choice["finish_reason"] == "length", as_object(choice["message"])
     called = [as_object(as_object(call)["function"]) for call in as_list(message.get("tool_calls"))]
     try:
-        return [(str(c["name"]), json.loads(str(c["arguments"] or "{}"))) for c in called]
+        calls = [(str(c["name"]), json.loads(str(c["arguments"] or "{}"))) for c in called]
     except ValueError:
-        return None
+        return None, is_cut
+    return calls, is_cut
 
 
 def is_valid(call: Call, tools: dict[str, Any]) -> bool:
