@@ -132,7 +132,7 @@ class ServerSection(DoorSettings):
 
     database: Annotated[str, AfterValidator(_check_database)] = ""
     """URL of a PostgreSQL database for keys, limits, usage, stored responses and shared sessions,
-    without a password: `postgresql://USER@HOST/NAME` (`shepherd[postgres]`); "" = files."""
+    without a password: `postgresql://USER@HOST/NAME` (needs psycopg); "" = files."""
 
     database_password: Annotated[str, AfterValidator(_check_place)] = ""
     """The place of its password: `env:NAME`, `file` or `keyring` (`shepherd database password`); ""

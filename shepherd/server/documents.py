@@ -103,7 +103,7 @@ def _text(data: str) -> tuple[str, str]:
         from pypdf import PdfReader
         from pypdf.errors import DependencyError, FileNotDecryptedError, PyPdfError
     except ImportError:
-        return "", "can't be read: run `pip install 'shepherd[pdf]'` on the server"
+        return "", "can't be read: run `pip install pypdf` on the server"
     pages: list[str] = []
     try:
         reader = PdfReader(io.BytesIO(b64decode(data.translate(_URL_ALPHABET))))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-INSTALL = "server.database needs psycopg: run `pip install 'shepherd[postgres]'`."
+INSTALL = "server.database needs psycopg: run `pip install 'psycopg[binary,pool]'`."
 
 MAX_CONNECTIONS = 12
 WAIT_SECONDS = 1.5

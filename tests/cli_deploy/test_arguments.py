@@ -106,5 +106,5 @@ def test_the_key_may_be_in_the_file_of_the_certificate() -> None:
 
 @pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed here")
 def test_without_ray_the_error_says_what_to_install() -> None:
-    with pytest.raises(ConfigError, match=r"pip install 'shepherd\[ray\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'ray\[serve\]'"):
         deploy(read_arguments({}), config())

@@ -18,7 +18,7 @@ from typing import Any
 from shepherd.cli.deploy.arguments import DeployArguments
 from shepherd.errors import ConfigError
 
-INSTALL = "pip install 'shepherd[ray]'"
+INSTALL = "pip install 'ray[serve]'"
 
 
 def check_installed() -> None:

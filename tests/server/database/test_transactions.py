@@ -60,5 +60,5 @@ def test_an_error_of_the_work_changes_nothing(counted: PostgresDatabase) -> None
 
 def test_without_psycopg_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg_pool", None)
-    with pytest.raises(ConfigError, match=r"pip install 'shepherd\[postgres\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'psycopg\[binary,pool\]'"):
         PostgresServer(Address("postgresql://nobody@localhost/none")).check()
