@@ -171,6 +171,11 @@ def raw(image: str, prompt: str = "a <__media__> b") -> dict[str, Any]:
     return {"prompt": {"prompt_string": prompt, "multimodal_data": [image]}, "n_predict": 2}
 
 
+def test_the_facts_of_the_model_tell_that_it_sees(url: str) -> None:
+    props = httpx.get(f"{url}/props", timeout=PATIENCE).json()
+    assert props["modalities"] == {"vision": True, "audio": False}
+
+
 @pytest.mark.parametrize("path", ["/completion", "/v1/completions"])
 def test_a_raw_prompt_has_images_where_it_has_marks(url: str, path: str) -> None:
     answers = [

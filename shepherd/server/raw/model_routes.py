@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from shepherd import errors, messages
+from shepherd.backends.base import Backend
 from shepherd.backends.text_model import TextModel
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, invalid, unsupported
@@ -84,8 +85,8 @@ def model_router(context: ServerContext) -> APIRouter:
     @router.get(PROPS_PATH)
     async def props(request: Request) -> Response:
         """The loaded model: its file, template, context, and default sampling."""
-        async with _text_model(context, request.query_params.get("model")) as text:
-            return JsonResponse(_props(text))
+        async with context.models.lease(request.query_params.get("model")) as backend:
+            return JsonResponse(_props(_text_of(backend), sees=bool(backend.info.vision)))
 
     @router.get(SLOTS_PATH)
     async def slots(request: Request) -> Response:
@@ -107,11 +108,16 @@ def model_router(context: ServerContext) -> APIRouter:
 async def _text_model(context: ServerContext, name: str | None) -> AsyncGenerator[TextModel]:
     """The text side of a model; raises ApiError for one that does not run in this process."""
     async with context.models.lease(name) as backend:
-        text = backend.info.text_model
-        if text is None:
-            message = f"{backend.info.id} does not run in this process: its tokens are not known."
-            raise unsupported("model", message)
-        yield text
+        yield _text_of(backend)
+
+
+def _text_of(backend: Backend) -> TextModel:
+    """The text side of a backend; raises ApiError for one of elsewhere."""
+    text = backend.info.text_model
+    if text is None:
+        message = f"{backend.info.id} does not run in this process: its tokens are not known."
+        raise unsupported("model", message)
+    return text
 
 
 @contextmanager
@@ -147,7 +153,7 @@ def _text_or_bytes(piece: bytes) -> str | list[int]:
         return list(piece)
 
 
-def _props(text: TextModel) -> messages.JsonObject:
+def _props(text: TextModel, *, sees: bool) -> messages.JsonObject:
     """What llama.cpp's server tells of its model; fields that mean nothing here are empty."""
     file = text.file
     return {
@@ -162,7 +168,7 @@ def _props(text: TextModel) -> messages.JsonObject:
         "chat_template_caps": {},
         "bos_token": file.bos,
         "eos_token": file.eos,
-        "modalities": {"vision": False, "audio": False},
+        "modalities": {"vision": sees, "audio": False},
         "build_info": f"shepherd-{__version__}",
         "is_sleeping": False,
     }

@@ -28,6 +28,7 @@ from shepherd.server.pool.pool import ModelPool, open_pool
 from shepherd.server.run import DrainingServer
 from shepherd.server.settings import ServerSettings
 from tests.backends.llamacpp import embedders
+from tests.backends.llamacpp.projectors import write_gemma_projector
 from tests.backends.llamacpp.tiny import write_llama
 
 MIN_CONTEXT = 256
@@ -141,13 +142,23 @@ async def _model(args: argparse.Namespace, models: Path) -> Backend:
         _use_template(args.chat_template_file)
     # the model of these tests tells stories without an end; with this option some call tools
     goes_on = "stories260K" in args.hf_repo and not args.jinja
-    path = builtin_model()
-    if args.hf_repo.endswith("infill"):
-        path = models / "infill.gguf"
-        if not path.exists():
-            write_llama(path, context=2048, infill=INFILL)
     sampling = Sampling(temperature=args.temp, seed=args.seed, ignore_eos=goes_on or None)
+    path = _written(args.hf_repo, models) or builtin_model()
     return await LlamaCppBackend.load(path, section, sampling, parallel=args.parallel, name=alias)
+
+
+def _written(name: str, models: Path) -> Path | None:
+    """The file of a small model that fills gaps or sees; None for any other."""
+    folder = models / "written" / name.partition(":")[0]
+    if not name.endswith("infill") and "tinygemma3" not in name:
+        return None
+    path = folder / "model.gguf"
+    if not path.exists():
+        folder.mkdir(parents=True)
+        write_llama(path, context=2048, infill=INFILL if name.endswith("infill") else None)
+        if "tinygemma3" in name:
+            write_gemma_projector(folder / "mmproj-f16.gguf")
+    return path
 
 
 def _use_template(path: str) -> None:
