@@ -108,7 +108,8 @@ WIRES = {
         {"input": "hi"},
         "input instructions tools tool_choice parallel_tool_calls stream"
         " max_output_tokens max_tool_calls reasoning text truncation previous_response_id store"
-        " background include logprobs top_logprobs temperature top_p",
+        " background include logprobs top_logprobs temperature top_p return_progress"
+        " timings_per_token",
         "model metadata service_tier user prompt_cache_key safety_identifier",
         "conversation prompt moderation context_management",
         "/v1/responses",

@@ -140,7 +140,7 @@ class TemplateOptions(RequestModel):
         return {name: value for name, value in variables.items() if value is not None}
 
 
-class ChatRequest(sampling.SamplingFields, fields.GrammarFields):
+class ChatRequest(sampling.SamplingFields, fields.GrammarFields, fields.TelemetryFields):
     """The body of `POST /v1/chat/completions`."""
 
     refused: ClassVar = {
@@ -203,10 +203,6 @@ class ChatRequest(sampling.SamplingFields, fields.GrammarFields):
     """
     add_generation_prompt: bool | None = None
     """false: only with `continue_final_message`."""
-    return_progress: bool | None = None
-    """A stream tells in `prompt_progress` how far the prompt is."""
-    timings_per_token: bool | None = None
-    """Each chunk of a stream has `timings`."""
     verbose: bool | None = None
     """`__verbose.prompt` is the prompt as the model reads it."""
     service_tier: str | None = None

@@ -12,11 +12,18 @@ from shepherd.events import FinishReason
 from shepherd.json_text import frame
 from shepherd.server import responses, serving
 from shepherd.server.errors import ApiError
-from shepherd.server.generation import ChoicePiece, Choices
+from shepherd.server.generation import ChoicePiece, Choices, PromptProgress
 from shepherd.server.openai_responses.defined import DEFINED
 from shepherd.server.openai_responses.requests import ResponseRecord, Status, usage_of
 from shepherd.server.openai_responses.tools import Toolset
-from shepherd.server.wire.answers import calls_of, new_id, texts_of, token_logprobs
+from shepherd.server.wire.answers import (
+    calls_of,
+    new_id,
+    progress_fields,
+    texts_of,
+    timings,
+    token_logprobs,
+)
 from shepherd.server.wire.tools import custom_input
 
 Event: TypeAlias = tuple[str, messages.JsonObject]
@@ -255,16 +262,17 @@ class EventWriter(Struct):
         self._next_number += 1
         return frame(data, kind)
 
-    def state(self, kind: str) -> str:
+    def state(self, kind: str, **more: messages.JsonObject) -> str:
         """An event that has the response as it is now."""
-        return self.frame((kind, {"response": self.record.body()}))
+        return self.frame((kind, {"response": self.record.body(), **more}))
 
 
 @dataclasses.dataclass
 class ResponseAnswer(serving.Answer):
     """One answer, as an object or as events; `keep` is awaited before the last event is sent.
 
-    `opening` are the events before the text that were not sent yet.
+    `opening` are the events before the text that were not sent yet. `all_timings`: whether the
+    events of text have them, and the last one.
     """
 
     record: ResponseRecord
@@ -272,6 +280,7 @@ class ResponseAnswer(serving.Answer):
     keep: Callable[[], Awaitable[None]]
     events: EventWriter
     opening: Sequence[str] = OPENING
+    all_timings: bool = False
 
     def attach(self, choices: Choices) -> None:
         super().attach(choices)
@@ -300,16 +309,27 @@ class ResponseAnswer(serving.Answer):
             for event in events:
                 yield self.events.frame(event)
         await self.keep()
-        yield self.events.state(f"response.{self.record.status.value}")
+        yield self.events.state(f"response.{self.record.status.value}", **self._timings())
+
+    def progress(self, progress: PromptProgress) -> str:
+        """The event that tells how far the prompt is read, behind those of the beginning."""
+        opening = "".join(self.begin(0))
+        return opening + self.events.state(OPENING[-1], prompt_progress=progress_fields(progress))
 
     def begin(self, choice: int) -> Iterator[str]:
         """The events that say that the response is being made."""
         self.record.status = Status.IN_PROGRESS
-        yield from map(self.events.state, self.opening)
+        opening, self.opening = self.opening, ()
+        yield from map(self.events.state, opening)
 
     def add(self, piece: ChoicePiece) -> Iterator[str]:
         """The events of more text."""
-        yield from map(self.events.frame, self.output.add(piece))
+        for kind, fields in self.output.add(piece):
+            yield self.events.frame((kind, fields | self._timings()))
+
+    def _timings(self) -> messages.JsonObject:
+        """The measures so far, if the request wants them."""
+        return {"timings": timings(self.choices.handle(0).stats())} if self.all_timings else {}
 
     def end(self, choice: int, generation: Generation) -> Iterator[str]:
         """The events of the calls, and of the last item's end."""

@@ -116,9 +116,14 @@ class Creation(Struct):
         one_call = request.parallel_tool_calls is False
         self.output = answers.OutputWriter(conversation.tools, view, self.translator.sign, one_call)
         truncates = request.truncation == "auto"
+        answer = answers.ResponseAnswer(
+            *(self.record, self.output, self.keep, self.events, self.opening),
+            all_timings=bool(request.timings_per_token),
+        )
         return Exchange(
             conversation.session,
-            answers.ResponseAnswer(self.record, self.output, self.keep, self.events, self.opening),
+            answer,
+            progress=answer.progress if request.stream and request.return_progress else None,
             max_tokens=min(request.max_output_tokens or self.max_tokens, MAX_TOKENS),
             on_evicted=partial(self._evicted, conversation.sources) if truncates else None,
             tools_allowed=request.tool_choice != "none",

@@ -14,7 +14,15 @@ from shepherd.backends.base import Generation
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, log_failure, to_api_error
 from shepherd.server.wire.answers import new_id, reasoning_tokens
-from shepherd.server.wire.fields import Events, ListOrNull, ModelName, NotServed, Tools, as_nearest
+from shepherd.server.wire.fields import (
+    Events,
+    ListOrNull,
+    ModelName,
+    NotServed,
+    TelemetryFields,
+    Tools,
+    as_nearest,
+)
 from shepherd.server.wire.sampling import SamplingFields
 
 MAX_METADATA, MAX_METADATA_KEY, MAX_METADATA_VALUE = 16, 64, 512
@@ -81,7 +89,7 @@ class TextOptions(RequestModel):
     verbosity: str | None = None
 
 
-class ResponsesRequest(SamplingFields):
+class ResponsesRequest(SamplingFields, TelemetryFields):
     """The body of `POST /v1/responses`."""
 
     refused: ClassVar = {

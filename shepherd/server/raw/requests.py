@@ -86,7 +86,7 @@ class CompletionRequest(RawRequest):
         return [Infill("".join(map(str, prompt.parts)), self.suffix) for prompt in prompts]
 
 
-class LlamaRequest(RawRequest):
+class LlamaRequest(RawRequest, fields.TelemetryFields):
     """How llama.cpp's API continues a prompt, and what the answer tells."""
 
     n_predict: Annotated[
@@ -106,10 +106,6 @@ class LlamaRequest(RawRequest):
     """Tell the answer's tokens."""
     response_fields: Annotated[list[str] | None, Field(max_length=MAX_FIELDS)] = None
     """The fields to send; `a/b` is nested."""
-    return_progress: bool | None = None
-    """A stream tells in `prompt_progress` how far the prompt is."""
-    timings_per_token: bool | None = None
-    """Each event of a stream has `timings`."""
     n_indent: int | None = None
     """The answer ends before a line with fewer blanks at its beginning."""
     t_max_predict_ms: int | None = None

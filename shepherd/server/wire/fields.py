@@ -115,6 +115,15 @@ class StreamOptions(RequestModel):
     """One last chunk, without choices, with the usage."""
 
 
+class TelemetryFields(RequestModel):
+    """What llama.cpp's clients are told while an answer is made."""
+
+    return_progress: bool | None = None
+    """A stream tells in `prompt_progress` how far the prompt is."""
+    timings_per_token: bool | None = None
+    """Each event of a stream has `timings`."""
+
+
 class GrammarFields(RequestModel):
     """The format of an answer, as llama.cpp's clients ask for it."""
 

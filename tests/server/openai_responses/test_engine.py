@@ -70,6 +70,25 @@ def cached(response: dict[str, Any]) -> int:
     return response["usage"]["input_tokens_details"]["cached_tokens"]
 
 
+def test_progress_and_times_are_told_to_who_asks(server: Engine) -> None:
+    text = f"{secrets.token_hex(4)} " + "A word. " * 150
+    told = {"return_progress": True, "timings_per_token": True}
+    events = streamed(server, input=text, max_output_tokens=16, **told)
+    reports = [event["prompt_progress"] for event in events if "prompt_progress" in event]
+    done = [report["processed"] for report in reports]
+    assert done == sorted(set(done))
+    assert done[-1] == reports[-1]["total"]
+    kinds = [event["type"] for event in events]
+    assert kinds[:2] == ["response.created", "response.in_progress"]
+    assert kinds.count("response.created") == 1
+    assert kinds.count("response.in_progress") == len(reports) + 1
+    texts = [event for event in events if event["type"] == "response.output_text.delta"]
+    assert texts
+    assert all(event["timings"]["predicted_n"] > 0 for event in (*texts, events[-1]))
+    plain = streamed(server, input="hi", max_output_tokens=16)
+    assert not any({"timings", "prompt_progress"} & event.keys() for event in plain)
+
+
 def test_requests_of_one_client_extend_each_other(server: Engine) -> None:
     items = opening()
     first = streamed(server, **as_codex(items))[-1]["response"]
