@@ -55,6 +55,9 @@ class SessionJournal(Protocol):
     def message_added(self, message: Message) -> None:
         """The message is the session's last one now."""
 
+    def answer_grown(self, answer: Message) -> None:
+        """The answer that is being written so far; `message_added` follows if it ends."""
+
     def messages_evicted(self, ranges: Sequence[range]) -> None:
         """The messages at these places are not in the session any more."""
 

@@ -92,6 +92,16 @@ class Home:
         config = load_config(self.base, {"HOME": str(self.base)})
         return begin_session(config, self.store, self.base, SessionStart(id=id), Notices())[0]
 
+    def notices_of(self, session: Session) -> str:
+        """What a frontend would tell that continues the session, which is closed."""
+        journal(session).close()
+        notices, told = Notices(), list[str]()
+        notices.listen(told.append)
+        config = load_config(self.base, {"HOME": str(self.base)})
+        start = SessionStart(id=session.id)
+        journal(begin_session(config, self.store, self.base, start, notices)[0]).close()
+        return "\n".join(told)
+
     def reopen(self, session: Session) -> Session:
         journal(session).close()
         return self.open(session.id)

@@ -10,7 +10,7 @@ from shepherd.config.settings import Config
 from shepherd.errors import SessionError
 from shepherd.knowledge import instructions
 from shepherd.knowledge.knowledge import Knowledge
-from shepherd.messages import Message
+from shepherd.messages import Message, Role
 from shepherd.session import Session
 from shepherd.transcript import SavedSession, SessionStore, Transcript, records
 
@@ -21,6 +21,10 @@ SYSTEM_MESSAGE = (
 SYSTEM_MESSAGE_WITHOUT_TOOLS = (
     "You are Shepherd, an assistant in the user's terminal. Working directory: {cwd}"
 )
+
+
+UNFINISHED = "The last answer has no end; what was written of it is kept."
+UNANSWERED = "The last message has no answer."
 
 
 class SessionStart(Struct, frozen=True):
@@ -134,6 +138,10 @@ def _resumed(
     session.next_number, session.branches = saved.next_number, list(saved.branches)
     for warning in saved.warnings:
         notices.tell(warning)
+    if saved.is_unfinished:
+        notices.tell(UNFINISHED)
+    elif saved.messages and saved.messages[-1].role is not Role.ASSISTANT:
+        notices.tell(UNANSWERED)
     if saved.header.cwd != str(cwd):
         notices.tell(f"This session was begun in {saved.header.cwd}; tools now work in {cwd}.")
     # a system message in the settings replaces the saved one; the knowledge still follows it

@@ -298,7 +298,7 @@ class ToolRunner:
 
     def _presentable(self, result: ToolResult, limit: int) -> ToolResult:
         """The result without secrets and broken characters, cut to about `limit` bytes."""
-        content = self._without_secrets(valid_text(result.content))
+        content = self.context.without_secrets(valid_text(result.content))
         try:
             # twice the limit, because tools that cap their output add a line or two
             if len(content.encode()) > 2 * limit:
@@ -306,10 +306,5 @@ class ToolRunner:
         except OSError as error:
             cut = content.encode()[:limit].decode("utf-8", "ignore")
             content = f"{cut}\n[cut; the rest can't be kept: {error}]"
-        display = self._without_secrets(valid_text(result.display))
+        display = self.context.without_secrets(valid_text(result.display))
         return replace(result, content=content, display=display)
-
-    def _without_secrets(self, text: str) -> str:
-        for secret, name in self.context.secrets.items():
-            text = text.replace(secret, f"[{name}]")
-        return text

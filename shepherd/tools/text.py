@@ -90,13 +90,28 @@ def cap_text(text: str, limit: int, spill_dir: Path) -> str:
     return join_cut(head, tail, len(data) - len(head) - len(tail), path)
 
 
+_CUT = re.compile(r"(?m)^\[\d+ bytes cut here; all of it is in (/.*/output-[0-9a-f]{12}\.txt)\]$")
+
+
 def join_cut(head: bytes, tail: bytes, missing: int, spilled: Path) -> str:
     """Head and tail of a long text, with a line about the missing part between them."""
-    note = f"[{missing} bytes cut here; all of it is in {spilled}]"
+    note = f"[{missing} bytes cut here; all of it is in {spilled}]"  # `uncut` reads it
     # either cut may be inside a character, whose bytes are left out
     before = head.decode("utf-8", "ignore").rstrip("\n")
     after = tail.decode("utf-8", "replace").lstrip("\ufffd").lstrip("\n")
     return f"{before}\n{note}\n{after}"
+
+
+def uncut(text: str, limit: int) -> str:
+    """The text that `join_cut` has cut, from its file if that is there; at most `limit` bytes."""
+    cut = _CUT.search(text)
+    if cut is None:
+        return text
+    try:
+        with Path(cut[1]).open("rb") as file:
+            return plain_text(file.read(limit).decode("utf-8", "replace"))
+    except OSError:  # it was removed, or is on another machine
+        return text
 
 
 def new_spill_file(spill_dir: Path) -> tuple[int, Path]:

@@ -164,6 +164,12 @@ class ToolContext(Struct, frozen=True):
         """The absolute path with every link followed, as the call sees them; raises ToolError."""
         return resolve_path(path, self.cwd, self.view)
 
+    def without_secrets(self, text: str) -> str:
+        """The text with the names of secrets in their places."""
+        for secret, name in self.secrets.items():
+            text = text.replace(secret, f"[{name}]")
+        return text
+
     def require(self, access: Access) -> None:
         """Raise ToolError unless the call was approved with exactly this access."""
         if access not in self.grants:

@@ -46,6 +46,17 @@ class MessageAdded(_Change, frozen=True, tag="message"):
     message: JsonObject
 
 
+class AnswerGrown(_Change, frozen=True, tag="growing"):
+    """More of the answer that will be the message `number`.
+
+    Any other change ends it: the message itself has all of its text, and without one it has failed.
+    """
+
+    number: int = field(name="n")
+    content: str = ""
+    reasoning: str = ""
+
+
 class MessagesEvicted(_Change, frozen=True, tag="evicted"):
     """The numbers of the messages that left the conversation."""
 
@@ -82,7 +93,9 @@ class Compacted(_Change, frozen=True, tag="compacted"):
     message: JsonObject
 
 
-Change = MessageAdded | MessagesEvicted | Cleared | SettingChanged | Branched | Compacted
+Change = (
+    MessageAdded | AnswerGrown | MessagesEvicted | Cleared | SettingChanged | Branched | Compacted
+)
 
 
 def header_line(header: Header) -> bytes:
@@ -146,8 +159,9 @@ class SavedSession(Struct, frozen=True):
     """A conversation as read from its lines.
 
     `numbers` and `times` run parallel to `messages`; None marks a result that was added for a call
-    without one. `sound_bytes` is the length of the lines without an incomplete last one;
-    `complete` says whether they end in a newline. `warnings` has a sentence per damaged line.
+    without one. `is_unfinished`: the last message is an answer without its end. `sound_bytes` is
+    the length of the lines without an incomplete last one; `complete` says whether they end in a
+    newline. `warnings` has a sentence per damaged line.
     """
 
     header: Header
@@ -158,6 +172,7 @@ class SavedSession(Struct, frozen=True):
     times: tuple[datetime | None, ...]
     next_number: int
     branches: tuple[Branch, ...]
+    is_unfinished: bool
     sound_bytes: int
     complete: bool
     warnings: tuple[str, ...]
@@ -177,6 +192,8 @@ class _Replay:
         self.times: dict[int | None, datetime | None] = {}
         self.settings = {"system_message": header.system_message, "model": header.model}
         self.next_number = 0
+        self.growing: int | None = None
+        """The number of the answer that was being written at the last line."""
 
     def apply(self, line: bytes) -> bool:
         """Apply a line; False, and nothing changes, if it is damaged."""
@@ -188,7 +205,12 @@ class _Replay:
 
     def _apply_change(self, change: Change) -> None:
         """Make the change to the messages, branches and settings."""
+        begun, self.growing = self.growing, None
+        if begun is not None and not isinstance(change, AnswerGrown):
+            del self.present[begun]  # the message follows, or the answer has failed
         match change:
+            case AnswerGrown():
+                self._grow(change, is_first=begun != change.number)
             case MessageAdded(number=number):
                 self._add(change)
                 self.present[number] = self.all[number]
@@ -220,9 +242,20 @@ class _Replay:
         return Branch(end, numbers, messages, tuple(self.times.get(n) for n in numbers))
 
     def _add(self, change: MessageAdded | Compacted) -> None:
-        self.all[change.number] = message_from_json(change.message)
-        self.times[change.number] = parse_time(change.time)
-        self.next_number = max(self.next_number, change.number + 1)
+        self._keep(change.number, message_from_json(change.message), change.time)
+
+    def _grow(self, part: AnswerGrown, *, is_first: bool) -> None:
+        """Add a part of an answer, which is the last message as long as nothing else comes."""
+        before = Message.assistant("") if is_first else self.all[part.number]
+        content, reasoning = before.content + part.content, before.reasoning + part.reasoning
+        self._keep(part.number, Message.assistant(content, reasoning), part.time)
+        self.present[part.number] = self.all[part.number]
+        self.growing = part.number
+
+    def _keep(self, number: int, message: Message, time: str) -> None:
+        self.all[number] = message
+        self.times[number] = parse_time(time)
+        self.next_number = max(self.next_number, number + 1)
 
 
 def parse_session(name: str, data: bytes) -> SavedSession:
@@ -250,6 +283,7 @@ def parse_session(name: str, data: bytes) -> SavedSession:
         times=present.times,
         next_number=replay.next_number,
         branches=tuple(replay.branches),
+        is_unfinished=replay.growing is not None,
         sound_bytes=len(data) - len(last_part) if ends_in_newline else len(data),
         complete=ends_in_newline,
         warnings=tuple(warnings),

@@ -38,6 +38,8 @@ class Transcript:
         # of each message in the conversation; None for a result that is in no line
         self._numbers: list[int | None] = []
         self._next_number = 0
+        self._saved_part = (0, 0)
+        """The characters of the growing answer and of its reasoning that are in lines."""
 
     @classmethod
     def reopen(
@@ -63,7 +65,22 @@ class Transcript:
         transcript._next_number = saved.next_number
         if not saved.complete:  # the last line lacks only its newline
             transcript._append(log, b"\n")
+        if saved.is_unfinished:
+            last = message_to_json(saved.messages[-1])
+            transcript._write(records.MessageAdded(saved.next_number - 1, last))
         return transcript, saved
+
+    def answer_grown(self, answer: Message) -> None:
+        content, reasoning = self._saved_part
+        lengths = len(answer.content), len(answer.reasoning)
+        if self._log is None or lengths == self._saved_part:
+            return
+        self._write(
+            records.AnswerGrown(
+                self._next_number, answer.content[content:], answer.reasoning[reasoning:]
+            )
+        )
+        self._saved_part = lengths
 
     def message_added(self, message: Message) -> None:
         self._numbers.append(self._next_number)
@@ -143,6 +160,7 @@ class Transcript:
 
     def _write(self, change: records.Change) -> None:
         """Append a change; the first one also creates the session."""
+        self._saved_part = (0, 0)
         if self._is_closed:
             return
         if self._log is not None:

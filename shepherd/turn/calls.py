@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from shepherd.backends.base import Backend
 from shepherd.errors import ShepherdError
-from shepherd.events import Event, Failure, FinishReason, Notice, PlanUpdate, Stats
+from shepherd.events import Event, Failure, FinishReason, Notice, PlanUpdate, Stats, Topic
 from shepherd.events import ToolResult as ToolResultEvent
 from shepherd.messages import INTERRUPTED, Message, ToolCall
 from shepherd.session import Session
@@ -71,6 +71,7 @@ def _key(call: ToolCall) -> str:
     return f"{call.name} {call.arguments_json}"
 
 
+STOPPED_AFTER = "{output}\n[interrupted by the user]"
 NOT_REPEATED = "Error: not run again: this exact call was made {count} times in this turn"
 STOPPED = "Stopped: the model made the same call of {name} {count} times."
 WHOLE_SHARES = 2
@@ -86,7 +87,9 @@ class CallRounds:
     tools: ToolExecutor
     stream: TurnStream
     limits: TurnLimits
-    names: dict[str, str] = field(default_factory=dict[str, str])  # as the model wrote them, by id
+    # by the ids of calls: the names as the model wrote them, and what running commands have printed
+    names: dict[str, str] = field(default_factory=dict[str, str])
+    outputs: dict[str, str] = field(default_factory=dict[str, str])
     guard: RepetitionGuard = field(init=False)
 
     def __post_init__(self) -> None:
@@ -152,7 +155,10 @@ class CallRounds:
                     self.fill(tuple(without_result))
                     return FinishReason.CANCELLED
         except (asyncio.CancelledError, ShepherdError):
-            self.fill(tuple(without_result))
+            try:
+                await end_tasks(*running)  # they send what they have printed
+            finally:  # also if the wait is cancelled
+                self.fill(tuple(without_result))
             raise
         finally:
             await end_tasks(*(task for task in running if not task.done()))
@@ -160,10 +166,13 @@ class CallRounds:
 
     async def _run_call(self, call: ToolCall, max_bytes: int | None) -> ToolResult:
         """The result of a call, whose events carry its id."""
+        self.outputs.pop(call.id, None)  # of an earlier one, where a model repeats ids
 
         def send(event: Event) -> bool:
             if isinstance(event, Notice | PlanUpdate | Stats) and not event.id:
                 event = replace(event, id=call.id)
+            if isinstance(event, Notice) and event.topic is Topic.OUTPUT:
+                self.outputs[call.id] = event.text
             return self.stream.send(event)
 
         return await self.tools.run(call, max_bytes, send)
@@ -189,8 +198,10 @@ class CallRounds:
     def fill(
         self, calls: tuple[ToolCall, ...], text: str = INTERRUPTED, *, send: bool = False
     ) -> None:
-        """Give calls that did not run a result; `send` also sends it to the frontend."""
-        for message in (Message.tool(call, text) for call in calls):
+        """Give calls that did not end a result; `send` also sends it to the frontend."""
+        for call in calls:
+            output = self.outputs.get(call.id)
+            message = Message.tool(call, STOPPED_AFTER.format(output=output) if output else text)
             self._add_result(message)
             if send:
                 self._send_result(message)

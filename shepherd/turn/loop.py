@@ -25,6 +25,7 @@ HINT = (
     "or answer in plain words if no call was meant.]"
 )
 RETRIED = "A tool call could not be understood, so the model tries again: {problems}"
+SAVE_SECONDS = 1.0
 ABANDONED = "A tool call could not be understood and was not run: {problems}"
 
 
@@ -157,6 +158,7 @@ class _Turn:
     async def _generate(self) -> Generation:
         """Generate, and add the message to the session; a part of it if the task is cancelled."""
         self.stream.begin_generation()
+        saving = asyncio.ensure_future(self._save_meanwhile())
         try:
             generation = await self._generate_evicting()
         except errors.InvalidRequestError:
@@ -169,6 +171,8 @@ class _Turn:
             if partial is not None:
                 self.session.add(partial)
             raise
+        finally:
+            saving.cancel()
         message = generation.message
         # a generation that was stopped at once has nothing to add
         if message.content or message.reasoning or message.tool_calls:
@@ -178,6 +182,15 @@ class _Turn:
         ledger.context_used = generation.stats.context_used
         ledger.context_size = generation.stats.context_size
         return generation
+
+    async def _save_meanwhile(self) -> None:
+        """Let the journal have the answer so far each second: the program may be killed."""
+        journal = self.session.journal
+        while journal is not None:
+            await asyncio.sleep(SAVE_SECONDS)
+            partial = self.stream.partial_message()
+            if partial is not None:
+                journal.answer_grown(partial)
 
     async def _generate_evicting(self) -> Generation:
         """Generate as soon as the prompt fits.

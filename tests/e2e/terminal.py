@@ -72,6 +72,7 @@ class Terminal:
         self.screen = Emulator(columns, rows, cuts_below=cuts_below)
         self._stream = pyte.ByteStream(self.screen)
         self.output = b""
+        self.home = env.get("HOME", "")
         self._drawn: tuple[int, str] | None = None
         self._is_dumb = env.get("TERM") == "dumb"
         self._master, slave = pty.openpty()
@@ -166,6 +167,10 @@ class Terminal:
         """
         self.wait_for(pattern)
         return self.settle(0.02)
+
+    def wait_until(self, done: Any) -> None:
+        """Read until `done` is true."""
+        self._wait(done, "it", TIMEOUT)
 
     def wait_gone(self, pattern: str, *, timeout: float = TIMEOUT) -> str:
         """Read until the screen no longer shows `pattern`."""

@@ -155,7 +155,11 @@ class Renderer:
         self._surface.show(*self._answer.finish())
 
     def interrupted(self) -> None:
-        """Show that the user stopped the turn."""
+        """Show that the user stopped the turn, and what stopped commands have printed."""
+        for call_id, output in list(self._live_calls.outputs.items()):
+            if call_id in self._calls:
+                name = self._calls[call_id].call.name
+                self._on_tool_result(events.ToolResult(call_id, name, output))
         self.end_turn()
         self.notice("interrupted", "warn")
 

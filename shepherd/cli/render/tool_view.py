@@ -1,6 +1,7 @@
 """Tool calls and their results in a line or two, changes as coloured diffs."""
 
 import json
+import os
 from collections import deque
 from itertools import islice
 
@@ -10,8 +11,10 @@ from rich.text import Text
 from shepherd.cli.approval.question import Line, text_lines
 from shepherd.cli.terminal.paint import Glyphs, Piece
 from shepherd.cli.terminal.sanitize import one_line, revealed_line, sanitize
+from shepherd.config.secrets import keys_in
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.tools.registry import traits_of
+from shepherd.tools.text import uncut
 
 MAX_ARGUMENT = 200
 MAX_RESULT_LINES = 3
@@ -132,8 +135,14 @@ class ResultLog:
         self._characters = 0  # of all together
 
     def add(self, title: str, *texts: str) -> None:
-        """Keep the texts that are not empty, one below the other."""
-        text = "\n".join(part.rstrip("\n") for part in texts if part.strip("\n"))
+        """Keep the texts that are not empty, one below the other, also what the model did not get.
+
+        Without keys: the model gets none either, but the file of a long output has them.
+        """
+        wholes = [uncut(part, MAX_TEXT + 1) for part in texts if part.strip("\n")]
+        text = "\n".join(part.rstrip("\n") for part in wholes)
+        for key, name in keys_in(os.environ).items():
+            text = text.replace(key, f"[{name}]")
         if not text:
             return
         if len(text) > MAX_TEXT:

@@ -126,6 +126,8 @@ class LiveCalls:
     def __init__(self, glyphs: paint.Glyphs) -> None:
         self._glyphs = glyphs
         self._lines: dict[str, list[str]] = {}
+        self.outputs: dict[str, str] = {}
+        """What commands have printed so far, by call."""
 
     def take(self, notice: Notice) -> None:
         """Keep a notice of the topic TASK (a sub-agent's) or OUTPUT (a command's).
@@ -135,16 +137,19 @@ class LiveCalls:
         sign, texts = self._glyphs.dot, [notice.text]
         if notice.topic == Topic.OUTPUT:
             sign, texts = self._glyphs.result, sanitize(notice.text).rstrip("\n").split("\n")
+            self.outputs[notice.id] = notice.text
         first, *others = [one_line(text, MAX_LINE) for text in texts[-MAX_TAIL_LINES:]]
         self._lines[notice.id] = [f"  {sign} {first}", *(f"    {line}" for line in others)]
 
     def end(self, call_id: str) -> None:
         """Forget a call that has its result."""
         self._lines.pop(call_id, None)
+        self.outputs.pop(call_id, None)
 
     def clear(self) -> None:
         """Forget all calls."""
         self._lines.clear()
+        self.outputs.clear()
 
     def pieces(self) -> list[paint.Piece]:
         """The lines, each cut to the width of the screen."""

@@ -233,10 +233,10 @@ class Repl(Frontend):
         if is_newcomer:  # nothing was saved yet
             for line in welcome(model, self._conversation.policy.mode):
                 self._renderer.notice(line)
-        # what was reported while the conversation was opened, and what comes later
-        self._conversation.notices.listen(lambda text: self._renderer.notice(text, "warn"))
         if self._conversation.session.messages:
             show_last_exchanges(self._conversation.session.messages, self._renderer)
+        # what was reported while the conversation was opened, and what comes later
+        self._conversation.notices.listen(lambda text: self._renderer.notice(text, "warn"))
 
     def _say_goodbye(self) -> None:
         """Show how to resume the conversation, if it is saved."""

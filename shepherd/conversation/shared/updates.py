@@ -243,6 +243,9 @@ class SharedJournal(Struct, eq=False):
         data = {"index": len(self.session.messages) - 1, "message": as_json}
         self.tell(UpdateKind.MESSAGE_ADDED, data, message)
 
+    def answer_grown(self, answer: Message) -> None:
+        self.inner.answer_grown(answer)
+
     def messages_evicted(self, ranges: Sequence[range]) -> None:
         self.inner.messages_evicted(ranges)
         self.tell(UpdateKind.EVICTION, {"removed": [[r.start, r.stop] for r in ranges]})

@@ -110,6 +110,11 @@ class ExecuteCommand(Tool[ExecuteArguments]):
                 lambda data: out.feed(data) and tail.out(data),
                 lambda data: err.feed(data) and tail.err(data),
             )
+        except asyncio.CancelledError:  # what it has printed is all that is known of it
+            if text := _output(out.text(), err.text()):
+                text = context.without_secrets(text)
+                context.on_event(events.Notice(text, events.Topic.OUTPUT))
+            raise
         finally:
             tail.close()
             texts = out.text(), err.text()  # also closes their files
@@ -157,17 +162,20 @@ def _argv(command: str | list[str]) -> list[str]:
 
 
 def _result(out: str, err: str, exit_: Exit, timeout: float) -> str:
-    """The output, then the errors under `[stderr]`, and how the command ended if it failed."""
-    parts: list[str] = []
-    if out.strip("\n"):
-        parts.append(out.rstrip("\n"))
-    if err.strip("\n"):
-        parts += ["[stderr]", err.rstrip("\n")]
-    parts = parts or ["(no output)"]
+    """The output, and how the command ended if it failed."""
+    parts = [_output(out, err) or "(no output)"]
     if exit_.timed_out:
         parts.append(f"[timed out after {timeout:g} s]")
     elif exit_.code != 0:
         parts.append(f"[exit code {exit_.code}]")
+    return "\n".join(parts)
+
+
+def _output(out: str, err: str) -> str:
+    """The output, then the errors under `[stderr]`."""
+    parts = [out.rstrip("\n")] if out.strip("\n") else []
+    if err.strip("\n"):
+        parts += ["[stderr]", err.rstrip("\n")]
     return "\n".join(parts)
 
 

@@ -57,10 +57,10 @@ async def test_fast_output_sends_no_more_than_a_few_lines_a_second(tmp_path: Pat
     workshop, tails = open_workshop(tmp_path), Tails()
     task = run(workshop, "while :; do echo x; sleep 0.01; done", tails)
     await until(lambda: len(tails.texts) > 2)
+    gaps = [later - earlier for earlier, later in pairwise(tails.times)]
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    gaps = [later - earlier for earlier, later in pairwise(tails.times)]
     assert all(gap > output.SECONDS / 2 for gap in gaps)
 
 
