@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shepherd.cli.approval.dialog import MARKED, Dialog, lay_out
+from shepherd.cli.approval.dialog import MARKED, PAIR_SECONDS, Dialog, lay_out
 from shepherd.cli.approval.pager import Pager
 from shepherd.cli.approval.question import QUIET_SECONDS, Answer, approval_question
 from shepherd.messages import ToolCall
@@ -110,26 +110,58 @@ KEYS = st.sampled_from([*"ysanfgGx 15", "up", "down", "enter"])
 
 
 @given(st.lists(st.tuples(PAUSES, KEYS), max_size=30))
-def test_a_yes_has_quiet_on_both_sides_of_enter(events: list[tuple[float, str]]) -> None:
+def test_a_yes_has_quiet_on_both_sides_of_enter_or_before_a_pair(
+    events: list[tuple[float, str]],
+) -> None:
     user = User()
     user.look()
-    shown = 0.0
-    typed_at = last_enter = shown
+    pressed = [(0.0, ""), (0.0, "")]  # the question was shown
     for pause, key in events:
         user.look(pause)
         if user.dialog.answer is not None:
             break
-        before = typed_at
         user.press(key)
-        if key == "enter":
-            typed_at, last_enter = before, user.now
-        elif len(key) == 1:
-            typed_at = user.now
+        pressed.append((user.now, key))
     else:
         user.look(QUIET_SECONDS)
     if user.dialog.answer is not None and user.dialog.answer.allows:
-        assert last_enter - shown >= QUIET_SECONDS
-        assert user.now - last_enter >= QUIET_SECONDS
+        (marked, letter), (entered, key) = pressed[-2:]
+        before = [time for time, key in pressed[:-2] if key not in ("up", "down")][-1]
+        assert key == "enter"
+        is_pair = letter in [*"ysa123"] and marked - before >= PAIR_SECONDS
+        is_calm = entered - marked >= QUIET_SECONDS and user.now - entered >= QUIET_SECONDS
+        assert is_pair or is_calm
+
+
+def test_a_letter_and_enter_after_a_pause_count_at_once() -> None:
+    for letter, answer in (("y", Answer.ONCE), ("1", Answer.ONCE), ("s", Answer.SESSION)):
+        user = _reader()
+        user.look(PAIR_SECONDS)
+        user.press(letter)
+        user.look(0.05)
+        user.press("enter")
+        assert user.dialog.answer is answer
+
+
+@given(st.sampled_from("xg5 s"), st.floats(0, 0.9))
+def test_a_letter_soon_after_another_key_begins_no_pair(key: str, pause: float) -> None:
+    user = _reader()
+    user.look(PAIR_SECONDS)
+    user.press(key)
+    user.look(pause)
+    user.press("y")
+    user.look(0.05)
+    user.press("enter")
+    assert user.dialog.answer is None
+
+
+def test_a_pair_whose_letter_was_not_drawn_does_not_count() -> None:
+    user = _reader()
+    user.look(PAIR_SECONDS)
+    user.press("s")
+    user.press("enter")
+    user.look(QUIET_SECONDS)
+    assert user.dialog.answer is None
 
 
 @given(st.sampled_from([*"yx 1gG", "up", "down", "enter"]), st.floats(0, 0.99))

@@ -19,12 +19,17 @@ SENT = "The message waits for the answer to this question."
 TYPING = "Typing a message: Enter sends it. Tab or an arrow goes back to the question."
 
 
+PAIR_SECONDS = 1.0
+
+
 class Dialog:
     """Handles keys; `answer` is set when the user has chosen.
 
     A yes counts if three conditions hold: the end of the text was visible; no key was pressed for
-    QUIET_SECONDS before Enter; and none for QUIET_SECONDS after it. Enter has no effect before the
-    question was drawn. A second letter in a row is typing, which belongs to the prompt.
+    QUIET_SECONDS before Enter; and none for QUIET_SECONDS after it. It counts at once if a letter
+    or number has marked it, and no key was pressed for PAIR_SECONDS before that. Enter has no
+    effect before the question was drawn. A second letter in a row is typing, which belongs to the
+    prompt.
     """
 
     def __init__(
@@ -49,6 +54,8 @@ class Dialog:
         """The time of the last key, or since when the end is visible; None before it is drawn."""
         self._entered_at: float | None = None
         """The time of the Enter that takes effect soon; None without one."""
+        self._is_pair_begun = False
+        """Whether the last key was a letter or number of an entry, after PAIR_SECONDS without."""
         self._read_to_end: set[Answer | None] = set()
         """The texts whose end was visible: that with the rules of an answer, or None for none."""
         self._rules_paged = False
@@ -94,6 +101,7 @@ class Dialog:
             self._calm_since = self._clock()
         if end and self._current_text not in self._read_to_end:
             self._read_to_end.add(self._current_text)
+            self._is_pair_begun = False
             self._calm_since = self._clock()  # an Enter for the page before is not a yes
 
     def move(self, step: int) -> None:
@@ -110,6 +118,7 @@ class Dialog:
     def enter(self) -> None:
         """Choose the marked entry, if a choice counts now."""
         self._last_letters = ""
+        is_pair, self._is_pair_begun = self._is_pair_begun, False
         if self._withdraw() or not self.is_visible:  # a second Enter takes the first one back
             return
         if not self.marked.answer.allows:  # a no needs no care
@@ -119,7 +128,9 @@ class Dialog:
         elif self._current_text not in self._read_to_end:  # a yes is for what was shown
             self.pager.forward()
             self.disturb(PAGED)
-        elif not self._is_calm:  # it may belong to what was typed before
+        elif is_pair:  # nobody types a letter of the menu alone after a pause, and sends it
+            self.carry_out()
+        elif not self._is_calm_for(QUIET_SECONDS):  # it may belong to what was typed before
             self.disturb(TOO_SOON)
         else:
             self._entered_at = self._clock()
@@ -129,6 +140,7 @@ class Dialog:
         """Note a key that is not an answer; keys directly after it are not answers either."""
         self._withdraw()  # its own note stays if there is no other one
         self.note = note or self.note
+        self._is_pair_begun = False
         if self.is_visible:
             self._calm_since = self._clock()
 
@@ -159,8 +171,10 @@ class Dialog:
         elif character == DETAILS_KEY and self.question.details:
             self._toggle_details()
         elif index is not None:
+            begins_pair = self._last_letters == character and self._is_calm_for(PAIR_SECONDS)
             self._mark(index)
             self.disturb(MARKED)
+            self._is_pair_begun = begins_pair
         else:
             return self._take_letters()
         return ""
@@ -180,10 +194,9 @@ class Dialog:
         """The text that is paged now, as `_read_to_end` has it."""
         return self.marked.answer if self._rules_paged else None
 
-    @property
-    def _is_calm(self) -> bool:
-        """Whether no key was pressed for a moment, and the end of the text is no surprise."""
-        return self._calm_since is not None and self._clock() - self._calm_since >= QUIET_SECONDS
+    def _is_calm_for(self, seconds: float) -> bool:
+        """Whether no key was pressed for so long, and the end of the text is no surprise."""
+        return self._calm_since is not None and self._clock() - self._calm_since >= seconds
 
     def _toggle_details(self) -> None:
         """Show the details from their beginning, or the text alone."""
@@ -220,6 +233,7 @@ class Dialog:
     def _navigate(self) -> None:
         """Note a key that moves, which is no answer and no typing."""
         self._last_letters = ""
+        self._is_pair_begun = False
         self.note = ""
         self._withdraw()
 
