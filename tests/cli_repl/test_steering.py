@@ -55,8 +55,8 @@ class Desk:
         await self.started.wait()
         return running
 
-    def shown(self, *, typing: bool = False) -> str:
-        return Painter(styled=False).paint_all(self.waiting.pieces(has_typed=typing), 80)
+    def shown(self, typed: str = "", *, beside: bool = False) -> str:
+        return Painter(styled=False).paint_all(self.waiting.pieces(typed, beside=beside), 80)
 
 
 async def settle() -> None:
@@ -72,7 +72,7 @@ async def test_a_message_steers_or_waits_and_comes_back_once() -> None:
     await settle()
     assert desk.sent.texts == ["now"]
     assert desk.shown().splitlines()[:2] == ["  next step: now", "  waiting: later"]
-    assert "Tab" in desk.shown(typing=True)
+    assert "Tab" in desk.shown("a message")
     desk.waiting.take_back()
     desk.waiting.take_back()
     desk.waiting.take_back()
@@ -115,6 +115,19 @@ async def test_a_waiting_command_keeps_its_turn() -> None:
     desk.waiting.steer("")
     await settle()
     assert desk.queue.waiting == ["/help", "later"]
+    running.cancel()
+
+
+async def test_the_hints_say_only_what_is_true() -> None:
+    desk = Desk()
+    running = await desk.work()
+    assert "Tab: now" in desk.shown("a message")
+    assert "Tab" not in desk.shown("/clear")
+    assert "Enter: now" in desk.shown("/jobs", beside=True)
+    desk.queue.add("/clear")
+    assert "Tab" not in desk.shown()
+    desk.queue.waiting.insert(0, "a message")
+    assert "Tab sends the first one now" in desk.shown()
     running.cancel()
 
 

@@ -67,6 +67,7 @@ def test_a_message_that_waited_does_not_become_a_part_of_a_command(
     terminal.wait_for("approve: all")
     terminal.say("one")
     terminal.wait_for("running execute_command")
+    terminal.say("!sleep 600")  # it runs beside the model, so the next one waits
     terminal.say("!touch by-command")
     terminal.wait_for("waiting: !touch")
     terminal.say("touch by-message")

@@ -162,12 +162,17 @@ class RemoteCommands(Struct, frozen=True):
         loop = self.loop
         commands = basic_commands(loop.table, loop.leave, "leave; the conversation goes on")
         commands += [
-            Command("queue", "", "what runs and what waits at the server", self._queue),
-            Command("cancel", "[ID]", "stop what runs, or the request ID", self._cancel),
-        ]
+            Command("queue", "", "what runs and what waits at the server", self._queue,
+                    beside=True),
+            Command("cancel", "[ID]", "stop what runs, or the request ID", self._cancel,
+                    beside=True),
+        ]  # fmt: skip
         for command in COMMANDS.values():
             run = own.get(command.name) or partial(self._run, command.name)
-            commands.append(Command(command.name, command.usage, command.summary, run))
+            beside = command.name in ("context", "skills")  # the server runs others alone
+            commands.append(
+                Command(command.name, command.usage, command.summary, run, beside=beside)
+            )
         return commands
 
     async def _queue(self, argument: str) -> Lines:

@@ -90,6 +90,8 @@ class RowWriter:
 
     def _add_words(self, text: Text) -> None:
         """Write the words of a text, each with the styles of its parts: `un**bold**` is one."""
+        if not self._is_row_open:  # other output came into the middle of the text
+            self._begin_row(self._later_prefix)
         word: list[Fragment] = []
         for content, style in self._painter.fragments(text):
             for token in _TOKEN.findall(content):

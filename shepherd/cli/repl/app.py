@@ -35,6 +35,7 @@ class Repl(Frontend):
     """One conversation of this process on one terminal."""
 
     can_steer = True
+    runs_own_beside = True
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation

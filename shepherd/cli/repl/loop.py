@@ -44,6 +44,8 @@ class Frontend(Steering, Protocol):
     """
 
     place: str = ""
+    runs_own_beside: bool = False
+    """Whether a line that begins with `!` can run while the model works."""
 
     async def answer(self, text: str) -> None:
         """Answer a message."""
@@ -80,6 +82,8 @@ class TerminalLoop(surface.Actions):
             reword=self.table.with_slash_commands,
         )
         self._queue = WorkQueue(self._handle, self.renderer.interrupted, self._note_idle)
+        self._beside: asyncio.Task[None] | None = None
+        """The command that runs while the model works; one at a time."""
         self.waiting = WaitingMessages(
             self._queue, frontend, self.surface.restore, self.renderer.error
         )
@@ -94,6 +98,7 @@ class TerminalLoop(surface.Actions):
         try:
             await self.surface.run()
         finally:
+            tasks += [self._beside] if self._beside is not None else []
             for task in tasks:
                 task.cancel()
             outcomes = await asyncio.gather(*tasks, return_exceptions=True)
@@ -110,7 +115,7 @@ class TerminalLoop(surface.Actions):
 
     @property
     def busy(self) -> bool:
-        return self._queue.busy
+        return self._queue.busy or self._is_beside
 
     @property
     def has_waiting(self) -> bool:
@@ -119,15 +124,19 @@ class TerminalLoop(surface.Actions):
     def submit(self, text: str) -> None:
         """Put a message or a command into the queue."""
         self.surface.hint("")  # removes an earlier one
-        if text.strip():
+        if self.busy and self._runs_beside(text):
+            self._beside = asyncio.ensure_future(self._run_beside(text))
+        elif text.strip():
             self._queue.add(text)
-            self.surface.refresh()
+        self.surface.refresh()
 
     def stop(self) -> None:
         """Stop what runs; of the messages that waited, one goes back into the prompt."""
         if not self.busy:
             self.surface.hint("Ctrl+D leaves, /help helps")
             return
+        if self._beside is not None:
+            self._beside.cancel()
         waiting = [*self.waiting.take_steering(), *self._queue.stop()]
         if isinstance(self.surface, PlainSurface):  # it prints each, as it has no prompt
             for text in waiting:
@@ -157,8 +166,9 @@ class TerminalLoop(surface.Actions):
             self.submit("/rewind")
 
     def live(self) -> Sequence[paint.Piece]:
-        has_typed = isinstance(self.surface, Screen) and bool(self.surface.prompt.text)
-        return [*self.renderer.live(), *self.waiting.pieces(has_typed=has_typed)]
+        typed = self.surface.prompt.text if isinstance(self.surface, Screen) else ""
+        beside = self._runs_beside(typed)
+        return [*self.renderer.live(), *self.waiting.pieces(typed, beside=beside)]
 
     def status_line(self, width: int) -> str:
         return status_text(self.status, width, self.surface.painter.glyphs.dot)
@@ -191,6 +201,40 @@ class TerminalLoop(surface.Actions):
             self.surface.refresh()
             if time.monotonic() - began >= LONG_SECONDS:
                 self.surface.alert("The answer is there.")
+
+    @property
+    def _is_beside(self) -> bool:
+        """Whether a command runs while the model works, or still after that."""
+        return self._beside is not None and not self._beside.done()
+
+    def _runs_beside(self, text: str) -> bool:
+        """Whether a text is a command that can run while the model works."""
+        if self._is_beside or not text:
+            return False
+        if is_own_command(text):
+            return self._frontend.runs_own_beside and sys.stdin.isatty()
+        line = parse_command(text)
+        command = self.table.find(line.name) if line is not None else None
+        return command is not None and command.beside
+
+    async def _run_beside(self, text: str) -> None:
+        """Run a command while the model works; the activity is the model's again afterwards."""
+        activity = self.renderer.activity.label
+        try:
+            command = parse_command(text)
+            if is_own_command(text):
+                await self._frontend.run_own(text)
+            elif command is not None:
+                self.renderer.user(text)
+                await self._run_command(command)
+        except ShepherdError as error:
+            self.renderer.error(str(error))
+        finally:
+            if self._queue.busy:
+                self.renderer.activity.start(activity)
+            else:
+                self.renderer.activity.stop()
+            self.surface.refresh()
 
     async def _run_command(self, line: CommandLine) -> bool:
         """Run a command; returns whether it exists."""

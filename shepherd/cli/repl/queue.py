@@ -93,7 +93,15 @@ class WorkQueue:
 
 MAX_SHOWN = 60
 WHILE_TYPING = "  Enter: after this turn. Tab: now, at the next step of the model."
+TYPING_COMMAND = "  Enter: after this turn."
+TYPING_BESIDE = "  Enter: now, while the model works."
 WHILE_WAITING = "  Up takes the last message back. Tab sends the first one now."
+COMMAND_WAITS = "  Up takes the last message back."
+
+
+def is_command(text: str) -> bool:
+    """Whether a text is no message for the model, so that it can't join a turn."""
+    return text.lstrip().startswith(("/", "!"))
 
 
 class Steering(Protocol):
@@ -149,8 +157,7 @@ class WaitingMessages:
             text = self._queue.waiting.pop(0)
         if not text.strip():
             return
-        is_command = text.lstrip().startswith(("/", "!"))
-        if not self._steering.can_steer or not self._queue.busy or is_command:
+        if not self._steering.can_steer or not self._queue.busy or is_command(text):
             if is_first_waiting:  # it keeps its turn
                 self._queue.put_first([text])
             else:
@@ -178,15 +185,20 @@ class WaitingMessages:
             texts.insert(0, text)
         return texts
 
-    def pieces(self, *, has_typed: bool) -> list[Piece]:
-        """The waiting messages, and the keys for them; those to send a text if there is one."""
+    def pieces(self, typed: str, *, beside: bool) -> list[Piece]:
+        """The waiting messages, and the keys for them; those to send a text if one is `typed`.
+
+        `beside` tells whether that is a command that runs while the model works.
+        """
         labels = [("next step", text) for text in self._steering.waiting]
         labels += [("waiting", text) for text in self._queue.waiting]
         lines = [f"  {label}: {one_line(redact(text), MAX_SHOWN)}" for label, text in labels]
-        if self._steering.can_steer and self._queue.busy and has_typed:
-            lines.append(WHILE_TYPING)
+        if self._queue.busy and beside:
+            lines.append(TYPING_BESIDE)
+        elif self._steering.can_steer and self._queue.busy and typed:
+            lines.append(TYPING_COMMAND if is_command(typed) else WHILE_TYPING)
         elif self._steering.can_steer and self._queue.waiting:
-            lines.append(WHILE_WAITING)
+            lines.append(COMMAND_WAITS if is_command(self._queue.waiting[0]) else WHILE_WAITING)
         return [Piece(Text(line, style="quiet")) for line in lines]
 
     async def _send(self, text: str) -> None:

@@ -58,7 +58,8 @@ class Command(Struct, Generic[P], frozen=True):
     text, "" if the command takes none. `choices` completes it; `by_words` adds one word of a choice
     at a time. With `is_message`, the line is sent like a message, and the conversation expands it;
     `run` is then not called. `approves` tells whether the command with a text does what the agent
-    needs approval for: it changes files, or decides which calls run without a question.
+    needs approval for: it changes files, or decides which calls run without a question. With
+    `beside`, it can run while the model works.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Command(Struct, Generic[P], frozen=True):
     by_words: bool = False
     is_message: bool = False
     approves: Callable[[str], bool] = _never
+    beside: bool = False
 
 
 class Words(Struct, frozen=True):

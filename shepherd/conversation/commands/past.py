@@ -139,7 +139,7 @@ PAST_COMMANDS = (
             lambda: (FORCE,), approves=_always),
     Command("redo", _COUNT, "make the last undone changes again", _redo,
             lambda: (FORCE,), approves=_always),
-    Command("diff", "", "what changed in files since the session began", _diff),
+    Command("diff", "", "what changed in files since the session began", _diff, beside=True),
     Command("rewind", _PLACE, "go back to an earlier message (also Esc Esc)", _rewind,
             approves=_names_files),
     Command("tree", _PLACE, "the branches of the conversation; with a number, go on with one",

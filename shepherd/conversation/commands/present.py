@@ -149,10 +149,10 @@ async def _approve(conversation: Conversation, argument: str) -> Lines:
 
 PRESENT_COMMANDS = (
     Command("context", f"[{TOOLS}]", "what fills the context; with tools, what each takes",
-            _context, lambda: (TOOLS,)),
-    Command("skills", "", "the skills that the model can read", _skills),
+            _context, lambda: (TOOLS,), beside=True),
+    Command("skills", "", "the skills that the model can read", _skills, beside=True),
     Command("jobs", JOBS, "commands in the background; their output, keep changes, or end one",
-            _jobs, by_words=True, approves=lambda text: text.startswith(KEEP)),
+            _jobs, by_words=True, approves=lambda text: text.startswith(KEEP), beside=True),
     Command("mcp", f"[{'|'.join(MCP_ACTIONS)} NAME]", "the MCP servers, their state and tools",
             _mcp, by_words=True, approves=lambda text: bool(text) and not text.startswith("show")),
     Command("approve", "ask|edits|auto|all|none", "what runs without asking", _approve,

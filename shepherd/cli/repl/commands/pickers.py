@@ -43,6 +43,7 @@ class Pickers:
                 runs.get(command.name) or partial(self._run, command),
                 choices.get(command.name) or command.choices,
                 command.by_words,
+                beside=command.beside,
             )
 
     async def _run(self, command: ConversationCommand, argument: str) -> None:

@@ -49,11 +49,12 @@ class TerminalCommands:
         """All of them."""
         return [
             *basic_commands(self._table, self._context.leave, "leave", ["", *_KEYS]),
-            Command("tools", "", "the tools that the model may call", self._tools),
+            Command("tools", "", "the tools that the model may call", self._tools, beside=True),
             Command("thinking", "on|off|show|hide", "let the model reason first; show or hide it",
                     self._thinking, lambda: ("on", "off", "show", "hide")),
-            Command("usage", "", "tokens, and their price if it is known", self._usage),
-            Command("stats", "", "tokens and speeds since the start", self._stats),
+            Command("usage", "", "tokens, and their price if it is known", self._usage,
+                    beside=True),
+            Command("stats", "", "tokens and speeds since the start", self._stats, beside=True),
             Command("system", "[TEXT]", "the system message; with a text, replace it",
                     self._system),
             Command("save", "[FILE]",
@@ -231,7 +232,7 @@ def basic_commands(
         leave()
 
     return [
-        Command("help", "", "what there is", show_help),
+        Command("help", "", "what there is", show_help, beside=True),
         Command("exit", "", f"{leaving} (also Ctrl+D)", run_leave),
         Command("quit", "", leaving, run_leave),
     ]
