@@ -13,7 +13,7 @@ from scripts.conformance.page import Outcome, render
 from scripts.conformance.verdict import Skipped
 
 PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
-_PARTS = {"__main__", "page", "place", "verdict"}
+_PARTS = {"__main__", "genai", "page", "place", "verdict"}
 
 
 def judges() -> list[str]:

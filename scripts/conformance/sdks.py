@@ -1,8 +1,8 @@
-"""The tests that openai's and anthropic's SDKs run against a mock of their API, against Shepherd.
+"""The tests that the SDKs of OpenAI, Anthropic and Google have of their APIs, against Shepherd.
 
-Each test calls a method and holds the answer to its type, loosely and strictly. The mock knows
-every id and takes every value. So responses are made for the tests that name one, and what Shepherd
-refuses by name is not applicable.
+Each test of the first two calls a method and holds the answer to its type, loosely and strictly.
+Their mock knows every id and takes every value. So responses are made for the tests that name one,
+and what Shepherd refuses by name is not applicable.
 """
 
 import os
@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+from scripts.conformance import genai
 from scripts.conformance.place import cases, python, sdist, shepherd_server, version
 from scripts.conformance.verdict import Skipped, Verdict
 
@@ -93,10 +94,10 @@ def stored(request, monkeypatch):
 
 
 def run(work: Path) -> list[Verdict]:
-    """Both SDKs, with the built-in model; a scripted one makes the vectors."""
+    """The SDKs, with the built-in model; a scripted one makes the vectors."""
     interpreter = python("sdks", *PACKAGES)
     (work / "stored_responses.py").write_text(PLUGIN, "utf-8")
-    return [_verdict(work, interpreter, sdk) for sdk in SDKS]
+    return [*(_verdict(work, interpreter, sdk) for sdk in SDKS), genai.verdict(work)]
 
 
 def _verdict(work: Path, interpreter: Path, sdk: Sdk) -> Verdict:
