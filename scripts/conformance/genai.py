@@ -57,17 +57,23 @@ def begin_with_address(self, *args, http_options=None, **others):
 _api_client.BaseApiClient.__init__ = begin_with_address
 '''
 REASONS = (
-    (r"'message': [\"'](?P<reason>(?:(?!Only|There is no model)[^'\"]){1,90})", ""),
-    (r"'finishReason': 'MAX_TOKENS'", "the built-in model did not end its answer"),
-    (r"Should have raised|DID NOT RAISE", "an error of Google's own is wanted"),
-    (r"Name or service not known|googleapis\.com", "an address of Google's"),
-    (r"content-encoding", "answers are not compressed"),
     (
-        "afc|_function|mcp_tools|function_call|code_execution|multiple_|class_method|schema",
+        r"data of type '|[fF]ile_?[dD]ata is not",
+        "audio, video and files of Google's are not supported",
+    ),
+    (r"xt is served", "only text is served"),
+    (r"'message': [\"'](?P<reason>[^'\"]{1,90})", ""),
+    (r"Should have raised|DID NOT RAISE", "an error of Google's own is wanted"),
+    (r"Name or service not known", "an address of Google's"),
+    (r"content-encoding", "answers are not compressed"),
+    (r"FunctionCall\.\.\.|\"id\":\"call_", "calls have ids here"),
+    (r"Unterminated string", "the built-in model did not end its answer"),
+    (
+        r"afc|_function|_call|code_execution|multiple_|class_method|schema(?!_with_streaming)",
         "what a large model says or calls is wanted",
     ),
 )
-"""Why a test that failed does not apply, by what it says or by its name: the first that fits."""
+"""Why a test that failed does not apply, by what it says and its name: the first that fits."""
 
 
 def verdict(work: Path) -> Verdict:
@@ -77,7 +83,7 @@ def verdict(work: Path) -> Verdict:
     left_out, failures, passed = Counter[str](), list[str](), 0
     for script, *tests in RUNS:
         for name, problem in _results(work, interpreter, folder, script, tests):
-            reason = _reason(f"{problem}\n{name}") if problem else ""
+            reason = _reason(f"{name}: {problem.splitlines()[0]}") if problem else ""
             if reason:
                 left_out[reason] += 1
             elif problem:
@@ -94,7 +100,9 @@ def _reason(text: str) -> str:
     """Why a test does not apply; "" for a failure."""
     for pattern, reason in REASONS:
         if match := re.search(pattern, text):
-            return reason or re.sub(r"(\w+\.\d+\.)+", "", match["reason"]).partition(". ")[0]
+            said = match.groupdict().get("reason", "")
+            said = re.sub(r"(\w+\.\d+\.)+(\w+\.\d+: )?", "", said)
+            return reason or said.partition(". ")[0].removesuffix(".")
     return ""
 
 

@@ -36,6 +36,10 @@ _HTTP_PROBLEMS: dict[int, tuple[str, str]] = {
 _ITSELF = "send the content itself in the messages"
 NOT_SERVED: Mapping[str, str] = {
     "/v1/files": f"Files are not stored here: {_ITSELF}.",
+    "/v1beta/files": f"Files are not stored here: {_ITSELF}.",
+    "/upload": f"Files are not stored here: {_ITSELF}.",
+    "/v1beta/cachedContents": "Send the whole conversation: what is known of it is not read again.",
+    "/v1beta/tunedModels": "Models are not trained here.",
     "/v1/uploads": f"Files are not stored here: {_ITSELF}.",
     "/v1/vector_stores": "Files are not searched here: use /v1/embeddings, and search yourself.",
     "/v1/audio": "Audio is not served here: send a transcript as text.",
