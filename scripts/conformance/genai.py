@@ -87,7 +87,8 @@ def verdict(work: Path) -> Verdict:
             if reason:
                 left_out[reason] += 1
             elif problem:
-                failures.append(f"{name}: {problem.splitlines()[0][:200]}")
+                short = name.partition("[")[0].rpartition("tests.")[2]
+                failures.append(f"{short}: {problem.splitlines()[0][:200]}")
             else:
                 passed += 1
     reasons = tuple(f"{reason} ({count})" for reason, count in left_out.most_common())

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
-from shepherd.backends.inprocess.lark import Rules, literal
-from shepherd.backends.inprocess.matcher import BYTES, compile_grammar, tokenizer_for
+from shepherd.backends.inprocess.lark import literal
 from shepherd.errors import InvalidRequestError
 
 _TOKEN = re.compile(
@@ -51,6 +50,12 @@ _REPEATS = ("*", "+", "?", "{")
 _ESCAPED = '"\\\n\r\t\b\f'
 """Characters that JSON writes with a backslash and one character."""
 
+_SPECIAL = "".join(map(chr, range(32))) + '"\\'
+"""Characters that JSON can't have as they are."""
+
+_OPERATION = re.compile(r"(?<!\\)\[|&&|--|~~|\|\|")
+"""Sets within a set, which Python reads otherwise than llguidance."""
+
 _PLAIN = r'[^\x00-\x1f"\\]'
 _EXPONENT = r"[eE][+-]?[0-9]+"
 _DECIMAL = r"([0-9]+\.[0-9]*|\.[0-9]+)"
@@ -84,7 +89,7 @@ _COMMON = {
 """What `%import common` has. llguidance's own can't be written as JSON writes them."""
 
 MAX_SETS = 256
-"""Different sets of characters in one grammar, and characters of the longest."""
+"""Different sets of characters in one grammar: each takes a moment."""
 
 
 START = "start"
@@ -168,7 +173,7 @@ def _atoms(match: re.Match[str], line: int) -> Iterator[_Atom]:
         low, high = (_text(match[end], line) for end in ("low", "high"))
         if len(low) != 1 or len(high) != 1 or low > high:
             raise _wrong("has a range that is not of two characters that go up", line)
-        yield _Atom("regex", f"[\\x{{{ord(low):X}}}-\\x{{{ord(high):X}}}]", "", line)
+        yield _Atom("regex", f"[{re.escape(low)}-{re.escape(high)}]", "", line)
     elif match["text"] is not None:
         yield _Atom("text", _text(match["text"], line), match["any_case"], line)
     elif match["regex"]:
@@ -197,8 +202,7 @@ class _Writer:
 
     def __init__(self, names: dict[str, str]) -> None:
         self.names = names
-        self._tokenizer = tokenizer_for(BYTES)
-        self._sets: dict[tuple[str, str], str] = {}
+        self._sets: set[str] = set()
 
     def body(self, name: str, atoms: list[_Atom]) -> str:
         """What a rule consists of."""
@@ -218,7 +222,7 @@ class _Writer:
             case "text":
                 written = " ".join(map(_character, atom.value)) or '""'
                 if atom.flags:
-                    units = (self._set(f"\\x{{{ord(c):X}}}", "i", atom.line) for c in atom.value)
+                    units = (self._set(re.escape(c), {"i"}, atom.line) for c in atom.value)
                     written = " ".join(units) or '""'
             case "regex":
                 written = self._regex(atom)
@@ -248,7 +252,7 @@ class _Writer:
                 if unit["mark"] == ")":
                     flags.pop()
             else:
-                parts.append(self._set(unit["set"], "".join(sorted(flags[-1])), atom.line))
+                parts.append(self._set(unit["set"], flags[-1], atom.line))
         if len(flags) > 1:
             raise _wrong(f"has no ) at the end of {atom.value[:40]!r}", atom.line)
         return " ".join((*parts, *self._mark("", parts)))
@@ -261,31 +265,26 @@ class _Writer:
         if mark and not (mark == "?" and parts and parts[-1].startswith(_REPEATS)):
             yield mark
 
-    def _set(self, source: str, flags: str, line: int) -> str:
+    def _set(self, source: str, flags: set[str], line: int) -> str:
         """One character out of a set, in the words of a regular expression."""
         if source not in r"\." and len(source) == 1 and "i" not in flags:
             return _character(source)
         if source == ".":
             source = r"[\s\S]" if "s" in flags else r"[^\n]"
-        key = source, "i" if "i" in flags else ""
-        if key not in self._sets:
-            if len(self._sets) >= MAX_SETS or len(source) > MAX_SETS:
-                raise _wrong(f"has more than {MAX_SETS} sets of characters, or a longer one", line)
-            try:
-                self._sets[key] = self._written_set(*key)
-            except InvalidRequestError as error:
-                raise _wrong(f"has {source[:40]!r}, which is refused: {error}", line) from error
-        return self._sets[key]
-
-    def _written_set(self, source: str, flags: str) -> str:
-        """The set with what JSON escapes in its place."""
-        matcher = compile_grammar(Rules().text(f"/{source}/{flags}"), self._tokenizer)
-        allowed = int.from_bytes(matcher.compute_bitmask(), "little")
-        escaped = [_character(c) for c in _ESCAPED if allowed >> ord(c) & 1]
-        has_control = allowed & 0xFFFFFFFF
-        if not escaped and not has_control:
-            return f"/{source}/{flags}"
-        return f"({' | '.join((f'/[{source}&&{_PLAIN}]/{flags}', *escaped))})"
+        if _OPERATION.search(source, 1):
+            raise _wrong(f"has {source[:40]!r}, a set made of sets, which is refused", line)
+        case = "i" if "i" in flags else ""
+        try:
+            special = re.findall(source, _SPECIAL)
+        except re.error as error:
+            raise _wrong(f"has {source[:40]!r}, which is refused: {error}", line) from error
+        self._sets.add(source)
+        if len(self._sets) > MAX_SETS:
+            raise _wrong(f"has more than {MAX_SETS} sets of characters", line)
+        if not special:
+            return f"/{source}/{case}"
+        escaped = (_character(c) for c in special if c in _ESCAPED)
+        return f"({' | '.join((f'/[{source}&&{_PLAIN}]/{case}', *escaped))})"
 
 
 def _character(character: str) -> str:
