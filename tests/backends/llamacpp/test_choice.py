@@ -25,8 +25,10 @@ from shepherd.backends.llamacpp.native.params import context_params, model_param
 from shepherd.backends.llamacpp.sampling.candidates import log_total, logits_row
 from shepherd.backends.llamacpp.sampling.choice import Choice, distinct_tokens, find_options
 from shepherd.backends.llamacpp.sampling.guard import GrammarGuard
+from shepherd.backends.llamacpp.sampling.sampler import SamplerChain
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
+from shepherd.backends.llamacpp.scheduling.speculator import Speculator
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.support import GREEDY, PUP, held_to, settings
 from tests.backends.llamacpp.test_fragments import VOCABULARIES
@@ -222,6 +224,38 @@ def test_other_text_is_chosen_token_by_token(lab: Lab, free: str) -> None:
     options = find_options(vocab, guard, vocab.tokenize("x = "), may_end=True)
     assert len(options) != 1
     assert all(guard.allowed_part(option) == option for option in options)
+
+
+def test_the_digits_of_a_number_are_sampled_where_it_goes_on(lab: Lab) -> None:
+    """A number below 1,000 has few texts after two digits; each would be a batch."""
+    vocab = lab.model.vocab
+    guard = GrammarGuard(held_to('root ::= "x = " [0-9]{1,3} ";"', vocab).matcher, vocab)
+    assert guard.follow("x = 12")
+    assert find_options(vocab, guard, vocab.tokenize("x = 12"), may_end=True) == []
+
+
+def test_texts_that_end_differently_are_read_once() -> None:
+    choice = Choice([[7, 8, 1], [7, 8, 2], [7, 8, 3], [9, 4]], temperature=1.0)
+    row = np.zeros(10, np.float32)
+    choice.begin(row)
+    read: list[int] = []
+    while (number := choice.next()) is not None:
+        read.append(number)
+        choice.note(number, [row] * (len(choice.options[number]) - 1))
+    assert len(read) == 2
+    assert choice.weights(10)[1] == [1, 2, 3, 9]
+
+
+def test_no_draft_is_decoded_where_a_choice_begins(lab: Lab) -> None:
+    """It would be dropped, as the texts of the choice come behind the last token."""
+    tokens = lab.model.vocab.tokenize("the same words, the same words, the same words, the same")
+    job = Job(len(tokens), tokens, GREEDY, lambda update: None)
+    job.sampler = SamplerChain(GREEDY, lab.model.vocab, 512, None)
+    speculator = Speculator(lab.context, always=True)
+    assert speculator.choose_drafts([job], 20)
+    job.sampler.choice = Choice([[1], [2]], temperature=1.0)
+    assert not speculator.choose_drafts([job], 20)
+    job.sampler.close()
 
 
 SCORES = st.lists(st.lists(st.floats(-20, 20), min_size=1, max_size=4), min_size=2, max_size=8)

@@ -67,11 +67,17 @@ class Choice:
         return max(missing, key=self._firsts.__getitem__)
 
     def note(self, number: int, rows: Sequence["Row"]) -> None:
-        """Take the logits behind all but the last token of an option."""
-        score = self._firsts[number]
-        for token, row in zip(self.options[number][1:], rows, strict=True):
-            score += float(row[token]) - log_total(row, row.copy())
-        self._scores[number] = score
+        """Take the logits behind all but the last token of an option.
+
+        They tell of all that differ in their last token alone, such as the digits of a number.
+        """
+        read = self.options[number][:-1]
+        totals = [log_total(row, row.copy()) for row in rows]
+        for other, option in enumerate(self.options):
+            if option[:-1] == read:
+                behind = zip(option[1:], rows, totals, strict=True)
+                scores = [float(row[token]) - total for token, row, total in behind]
+                self._scores[other] = sum(scores, self._firsts[other])
 
     def weights(self, size: int) -> tuple["Row", list[int]]:
         """The options' log probabilities as logits of a vocabulary, and the token of each."""
@@ -111,9 +117,12 @@ def find_options(
     """
     options: list[list[int]] = []
     beginnings = [guard.forced()]
+    before = b"".join(map(vocab.piece, answer[-1:]))
     while beginnings:
         beginning = beginnings.pop()
         branches = guard.branches(beginning)
+        if (before + beginning)[-1:].isdigit() and any(text[:1].isdigit() for text in branches):
+            return []  # a number goes on, and each digit would be a text to read
         if not branches or len(options) + len(beginnings) + len(branches) > MAX_BRANCHES:
             return []
         for text in branches:

@@ -49,13 +49,15 @@ class Speculator:
         """Drafts for jobs that decode one token each; all have at most `room` tokens."""
         budget = drafts.StepBudget(self._costs, len(jobs))
         chosen: dict[Job, drafts.Draft] = {}
-        for job in jobs:
+        # Where a choice between texts begins, a draft would be dropped.
+        able = [job for job in jobs if job.sampler is None or job.sampler.choice is None]
+        for job in able:
             draft = self._from_conversation(job, self._max_tokens(job, room), budget)
             if draft is not None:
                 chosen[job] = draft
                 room -= len(draft.tokens)
         if self._model is not None and room > 0:
-            without_draft = [job for job in jobs if job not in chosen]
+            without_draft = [job for job in able if job not in chosen]
             chosen |= self._from_model(self._model, without_draft, room, budget)
         return chosen
 
