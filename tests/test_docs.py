@@ -220,17 +220,83 @@ def test_settings_that_are_named_exist(page: Path) -> None:
 
 
 @page_by_page
-def test_options_that_are_named_exist(page: Path) -> None:
+def test_commands_and_options_that_are_named_exist(page: Path) -> None:
     text = page.read_text("utf-8")
-    lines = re.findall(r"^(?:\$ )?shepherd [^#\n]*|`shepherd [^`]*`", text, re.MULTILINE)
-    named = {flag for line in lines for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]*", line)}
-    assert named - options() == set()
+    blocks = re.findall(r"^ *```(?:sh|bash|console\b.*)$(.*?)```", text, re.DOTALL | re.MULTILINE)
+    shell = re.sub(r"\\\n\s*", "", "".join(blocks))
+    lines = re.findall(r"^ *(?:\$ )?(shepherd [^#\n]*)", shell, re.MULTILINE)
+    inline = re.findall(r"`(?!`)(shepherd [^`]*)`", without_code(text))
+    named = [*lines, *inline]
+    assert [(line, word) for line in named if (word := unknown(line))] == []
 
 
-def options() -> set[str]:
-    """All options of the command line, as its reference page has them."""
-    page = (ROOT / "docs" / "reference" / "commands.md").read_text("utf-8")
-    return {"--help", "--version", *re.findall(r"--[a-z][a-z-]*", page)}
+@pytest.mark.parametrize(
+    "line",
+    [
+        "shepherd launch claude",
+        "shepherd model pick",
+        "shepherd sessions show|forget ID",
+        "shepherd model info FILE --fit",
+        "shepherd -m doctor pick",
+        "shepherd --fit",
+        "shepherd -e hello --days 3",
+    ],
+)
+def test_a_command_that_does_not_exist_is_seen(line: str) -> None:
+    assert unknown(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "shepherd",
+        "shepherd -p work/gpt-5",
+        "shepherd --context-size 4096 model info FILE",
+        "shepherd mcp add notes -- program --any",
+        "shepherd usage --days 3 | shepherd-other pick",
+        "shepherd ctl",
+        "shepherd sessions list|show ID",
+    ],
+)
+def test_a_command_that_exists_is_known(line: str) -> None:
+    assert not unknown(line)
+
+
+def unknown(line: str) -> str:
+    """The first word of a line that is no command and no option of its command, or ""."""
+    plain = re.sub(r"\"[^\"]*\"|'[^']*'", "TEXT", line)
+    words = re.split(r"\s(?:--\s|[|;&<>])", f"{plain} ")[0].split()[1:]
+    path, expected = (), False
+    for word in words:
+        options = commands()[path]
+        flag, _, given = word.partition("=")
+        if expected:
+            expected = False
+        elif re.match(r"--?[a-zA-Z]", word):
+            if flag not in options:
+                return word
+            expected = options[flag] and not given
+        elif all((*path, name) in commands() for name in word.split("|")):  # `show|remove NAME`
+            path = (*path, word.split("|")[0])
+        elif any(known[:-1] == path for known in commands()) and word.islower():
+            return word
+    return ""
+
+
+@cache
+def commands() -> dict[tuple[str, ...], dict[str, bool]]:
+    """The options of each command and group, and whether they take a value."""
+    text = (ROOT / "docs" / "reference" / "commands.md").read_text("utf-8")
+    known: dict[tuple[str, ...], dict[str, bool]] = {}
+    for heading, section in re.findall(
+        r"^## `shepherd(.*?)`$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL
+    ):
+        path = tuple(word for word in heading.split() if word.islower())
+        rows = re.findall(r"^\| (`-.*?) \| (.*?) \|", section, re.MULTILINE)
+        options = {flag: bool(value) for row, value in rows for flag in re.findall("`(.+?)`", row)}
+        known.update({path[:depth]: {} for depth in range(len(path)) if path[:depth] not in known})
+        known[path] = {"--help": False, **options}
+    return known
 
 
 @page_by_page
