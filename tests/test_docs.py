@@ -304,6 +304,14 @@ def test_sentences_are_short(page: Path) -> None:
     assert [f"{page.name}:{s.line}: {s.text}" for s in too_long(page)] == []
 
 
+def test_each_source_of_the_comparison_is_used_and_there() -> None:
+    text, _, sources = (ROOT / "docs" / "compare.md").read_text("utf-8").partition("## Sources")
+    used = {int(number) for number in re.findall(r"\[(\d+)\]", text)}
+    listed = [int(number) for number in re.findall(r"^(\d+)\. ", sources, re.MULTILINE)]
+    assert listed == list(range(1, len(listed) + 1))
+    assert used == set(listed)
+
+
 def test_each_folder_of_tests_is_on_the_map() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     folders = {path.parent.name for path in (ROOT / "tests").glob("*/*.py")}
