@@ -17,7 +17,11 @@ def main() -> int:
     0 success, 1 error, 2 usage, 3 a denied call, 130 interrupted, 128 + N ended by signal N.
     """
     _open_closed_streams()
-    _forget_working_directory()
+    try:
+        _forget_working_directory()
+    except FileNotFoundError:
+        sys.stderr.write("shepherd: the working directory was deleted; go to another one.\n")
+        return FAILED
     arguments = sys.argv[1:]
     if arguments in (["--version"], ["-V"]):  # the parser of options takes longer to import
         sys.stdout.write(f"shepherd {__version__}\n")

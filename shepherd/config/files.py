@@ -161,7 +161,8 @@ def read_text(path: Path, limit: int) -> str:
     except FileNotFoundError:
         raise
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: can't be read: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{path}: can't be read: {reason}") from error
 
 
 def read_settings(path: Path) -> str:

@@ -81,7 +81,7 @@ def test_whitespace_that_hides_text_is_counted() -> None:
     rows = [row_text(row) for row in Pager(list(text_lines(text)), unicode=True).rows(80, 9)]
     assert rows == [
         "  │ ls<200 whitespace characters>;rm",
-        "  │ ls<3 whitespace characters>",
+        "  │ ls···",
         "  │ <400 blank lines>",
         "  │ rm",
     ]

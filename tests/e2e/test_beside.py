@@ -37,7 +37,7 @@ def test_esc_stops_a_command_that_runs_beside_the_model(start: Start) -> None:
     terminal.say("hello")
     terminal.wait_for("Done")
     terminal.say("!echo begun; sleep 600")
-    terminal.wait_gone("Esc stops")
+    terminal.wait_gone("· Esc stops")
     terminal.send(ESCAPE)
     terminal.wait_for("interrupted by the user")
     terminal.say("more")

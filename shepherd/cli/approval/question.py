@@ -27,6 +27,10 @@ _HIDING_WHITESPACE = re.compile(r"[ \t]{40,}|[ \t]+$")
 _DIFF_STYLES = {"+": "added", "-": "removed", "@": "hunk", " ": "quiet", "\\": "quiet"}
 
 
+MAX_DOTS = 8
+"""More whitespace at the end of a line is counted."""
+
+
 class Line(NamedTuple):
     """A line, or a segment of a long one.
 
@@ -58,7 +62,11 @@ class Line(NamedTuple):
         at = 0
         for whitespace in _HIDING_WHITESPACE.finditer(self.text):
             yield from _visible(self.text[at : whitespace.start()])
-            yield f"<{pluralize(len(whitespace[0]), 'whitespace character')}>", True
+            count = len(whitespace[0])
+            if whitespace.end() == len(self.text) and count <= MAX_DOTS:
+                yield "·" * count, True
+            else:
+                yield f"<{pluralize(count, 'whitespace character')}>", True
             at = whitespace.end()
         yield from _visible(self.text[at:])
 

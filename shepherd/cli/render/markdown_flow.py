@@ -49,6 +49,8 @@ class MarkdownFlow:
         """The open paragraph, heading or item."""
         self._heading_style = ""
         """That of the open heading; other text has none."""
+        self._text_indent = 0
+        """The blanks before the last line of the open text, if they would make it code."""
         self._items = OpenItems()
         self._code: CodeBlock | None = None
         """The open block of code."""
@@ -167,6 +169,7 @@ class MarkdownFlow:
             self._add_indented_code(source, margin + CODE_INDENT)
         # `===` underlines the text above it; without one it is text
         elif line.kind is LineKind.TEXT or (line.kind is LineKind.UNDERLINE and not after_text):
+            self._indent_text(line.indent - margin if is_indented else 0)
             self._add_to_paragraph(line.content)
         else:
             self._begin_block(line)
@@ -189,6 +192,14 @@ class MarkdownFlow:
 
     # text
 
+    def _indent_text(self, indent: int) -> None:
+        """Let the next line of the open text begin further in or out, as quoted code does."""
+        if self._text_stream is not None and indent != self._text_indent:
+            self._end_text()
+            blanks = Text(self._items.indent + " " * indent)
+            self._begin_text(blanks, blanks)
+            self._text_indent = indent
+
     def _add_to_paragraph(self, text: str) -> None:
         """Add text to the open paragraph, heading or item, or begin a paragraph with it."""
         if self._text_stream is not None:
@@ -210,6 +221,7 @@ class MarkdownFlow:
     def _begin_text(self, first: Text, rest: Text, style: str = "") -> None:
         """Begin flowing text: `first` is before its first row, `rest` before the others."""
         self._new_ink.append(Row(first, rest))
+        self._text_indent = 0
         self._text_stream = InlineStream()
         self._heading_style = style
 

@@ -22,6 +22,7 @@ from shepherd.tools.text import pluralize
 from shepherd.tools.tool import ToolResult
 
 STOP_HINT = "Esc stops"
+FIRST_READ = "(read {tokens} before the first word)"
 EXPAND_HINT = "Ctrl+O shows all"
 
 
@@ -194,6 +195,8 @@ class Renderer:
             case events.Failure():
                 self.error(event.message)
             case events.Stats():
+                if not self._status.totals.generations and event.prompt_tokens:
+                    self.notice(FIRST_READ.format(tokens=pluralize(event.prompt_tokens, "token")))
                 self._status.add_stats(event)
             case events.Stop():
                 self._on_stop(event.reason)

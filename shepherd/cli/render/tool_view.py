@@ -10,7 +10,7 @@ from rich.text import Text
 
 from shepherd.cli.approval.question import Line, text_lines
 from shepherd.cli.terminal.paint import Glyphs, Piece
-from shepherd.cli.terminal.sanitize import one_line, revealed_line, sanitize
+from shepherd.cli.terminal.sanitize import indented_line, revealed_line, sanitize
 from shepherd.config.secrets import keys_in
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.tools.registry import traits_of
@@ -70,7 +70,7 @@ def result_pieces(call: ToolCall, content: str, glyphs: Glyphs, hint: str = "") 
     shows_end = traits_of(call.name).shows_end
     limit = MAX_OUTPUT_LINES if shows_end else MAX_RESULT_LINES
     visible = lines[-limit:] if shows_end else lines[:limit]
-    visible_texts = [one_line(line, MAX_LINE) for line in visible]
+    visible_texts = [indented_line(line, MAX_LINE) for line in visible]
     left_out = len(lines) - limit
     if left_out > 0:
         what = counted(left_out, "earlier line" if shows_end else "more line")

@@ -7,7 +7,7 @@ from rich.text import Text
 from shepherd.cli.render.inline import InlineStream
 from shepherd.cli.render.markdown_flow import MarkdownFlow
 from shepherd.cli.terminal import paint
-from shepherd.cli.terminal.sanitize import one_line, sanitize, sanitize_chunk
+from shepherd.cli.terminal.sanitize import indented_line, one_line, sanitize, sanitize_chunk
 from shepherd.events import Notice, PlanStep, PlanUpdate, StepStatus, Topic
 from shepherd.tools.plan import ASCII_SIGNS, MAX_STEP
 
@@ -134,11 +134,12 @@ class LiveCalls:
 
         Of a sub-agent, it is `· last line`, of a command `└ last lines`.
         """
-        sign, texts = self._glyphs.dot, [notice.text]
+        sign, lines = self._glyphs.dot, [one_line(notice.text, MAX_LINE)]
         if notice.topic == Topic.OUTPUT:
-            sign, texts = self._glyphs.result, sanitize(notice.text).rstrip("\n").split("\n")
+            texts = sanitize(notice.text).rstrip("\n").split("\n")[-MAX_TAIL_LINES:]
+            sign, lines = self._glyphs.result, [indented_line(text, MAX_LINE) for text in texts]
             self.outputs[notice.id] = notice.text
-        first, *others = [one_line(text, MAX_LINE) for text in texts[-MAX_TAIL_LINES:]]
+        first, *others = lines
         self._lines[notice.id] = [f"  {sign} {first}", *(f"    {line}" for line in others)]
 
     def end(self, call_id: str) -> None:

@@ -242,6 +242,8 @@ class TerminalLoop(surface.Actions):
         if command is None:
             nearest = self.table.nearest(line.name)
             suggestion = f"; did you mean /{nearest}?" if nearest else "; /help lists all."
+            if line.name in ("config", "settings"):
+                suggestion = "; `shepherd config` in a shell shows the settings."
             name = one_line(line.name, 40)
             self.renderer.error(f"There is no command /{name}{self._frontend.place}{suggestion}")
             return False

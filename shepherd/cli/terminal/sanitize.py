@@ -32,6 +32,12 @@ def one_line(text: str, width: int) -> str:
     return line if len(line) <= width else line[: max(0, width - 1)] + "…"
 
 
+def indented_line(line: str, width: int) -> str:
+    """A sanitized line with its blanks, cut to `width` characters."""
+    line = line.expandtabs().rstrip()
+    return line if len(line) <= width else line[: max(0, width - 1)] + "…"
+
+
 def revealed_line(text: str, width: int) -> str:
     """`text` on one line, cut to `width` characters, with invisible characters escaped."""
     line = reveal(_SPACE.sub(" ", text).strip(" "))

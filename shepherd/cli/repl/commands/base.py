@@ -27,6 +27,19 @@ _COMMAND = re.compile(
 _SHELL_COMMAND = re.compile(r"`shepherd (?P<name>provider|memory) ")
 
 
+_ELSEWHERE = {
+    "cost": "usage",
+    "history": "resume",
+    "new": "clear",
+    "permissions": "approve",
+    "reset": "clear",
+    "sessions": "resume",
+    "status": "stats",
+    "tokens": "usage",
+}
+"""What commands of other agents are called here."""
+
+
 class CommandContext(Struct, frozen=True):
     """The objects that commands of the terminal use."""
 
@@ -106,7 +119,9 @@ class CommandTable:
         return command is not None and command.is_message
 
     def nearest(self, name: str) -> str:
-        """The command most similar to `name`, or ""."""
+        """The command that `name` means in other programs, or the most similar one, or ""."""
+        if (meant := _ELSEWHERE.get(name, "")) in self._commands:
+            return meant
         for command in self._commands:
             if name and command.startswith(name):  # `""` begins every name
                 return command
