@@ -17,10 +17,10 @@ QUICK := $(filter-out %_engine.py,$(wildcard tests/agents/test_*.py)) tests/conf
 
 # the clients of docs/clients.md from npm, with a Node.js that is new enough for them
 CLIENTS := $(HOME)/.cache/shepherd-clients
-NPM := node@22 @openai/codex @anthropic-ai/claude-code @google/gemini-cli opencode-ai \
+NPM := node@22 $(addsuffix @latest,@openai/codex @anthropic-ai/claude-code @google/gemini-cli opencode-ai \
 	@mariozechner/pi-coding-agent @qwen-code/qwen-code cline @continuedev/cli \
 	@moonshot-ai/kimi-code ai @ai-sdk/anthropic @ai-sdk/google @ai-sdk/openai @ai-sdk/openai-compatible \
-	ollama-ai-provider-v2 openai @anthropic-ai/sdk @google/genai ollama zod
+	ollama-ai-provider-v2 openai @anthropic-ai/sdk @google/genai ollama zod)
 
 # tests of models, servers and programs, in which an example takes long
 HEAVY := $(addprefix tests/,backends/llamacpp backends/tensorrt bench cli cli_repl e2e faults \

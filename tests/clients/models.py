@@ -67,7 +67,7 @@ class ScriptPlayer(ScriptedBackend):
 
     def __init__(self, script: Script, number: int) -> None:
         super().__init__(script)
-        self._next = number
+        self._played = number
 
 
 class PlayedPrefilled(Prefilled):
