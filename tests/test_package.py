@@ -1,9 +1,13 @@
-"""What goes into the wheel beside the modules."""
+"""What goes into the wheel and the sdist, and what the package asks for."""
 
+import ast
 import re
 import subprocess
+import sys
 import tomllib
+from collections.abc import Iterator
 from fnmatch import fnmatch
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -28,6 +32,48 @@ def test_what_the_package_needs_is_in_the_wheel(name: str) -> None:
     ignored = [line.strip("/") for line in lines if line and not line.startswith("#")]
     for part in (path, *path.parents):
         assert not any(fnmatch(part.name, p) or fnmatch(str(part), p) for p in ignored if part.name)
+
+
+def test_what_the_tests_need_is_in_the_sdist() -> None:
+    include = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    patterns = include["targets"]["sdist"]["include"]
+    elsewhere = {".gitignore", ".pre-commit-config.yaml", "pyproject.toml", "training"}
+    for name in {file.parts[0] for file in _tracked()} - elsewhere:
+        assert any(fnmatch(name, pattern) for pattern in patterns), name
+
+
+def test_what_is_imported_is_declared() -> None:
+    """A package that only others bring may be gone with their next version."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lists = [project["dependencies"], *project["optional-dependencies"].values()]
+    declared: set[str] = set()
+    for line in (line for lines in lists for line in lines):
+        name, *extras = re.split(r"[\[\],]+", re.split(r"[<>=;! ]", line)[0])
+        declared |= {_key(name), *(f"{_key(name)}-{extra}" for extra in extras)}
+    found = packages_distributions()
+    for path in (ROOT / "shepherd").rglob("*.py"):
+        for name in _imported(ast.parse(path.read_text("utf-8"))):
+            if name not in sys.stdlib_module_names | {"shepherd", "ray", "tensorrt_llm"}:
+                sources = {_key(source) for source in found.get(name, [name])}
+                assert sources & declared, f"{path}: {name}"
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def _key(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
+def _tracked() -> list[Path]:
+    command = ("git", "ls-files")
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    return [Path(name) for name in done.stdout.splitlines()]
 
 
 def test_nobody_is_told_to_install_a_strangers_package() -> None:
