@@ -426,6 +426,11 @@ def test_blanks_around_a_key_are_none_of_it(tmp_path: Path) -> None:
     assert endpoint_of(provider, made).api_key == "sk-very-secret"
 
 
+def test_a_sentence_of_the_provider_ends_once() -> None:
+    failure = refused(RequestTarget("acme", "m", "http://h"), 404, "There is no m.")
+    assert "There is no m. `shepherd provider test acme`" in str(failure.error)
+
+
 def test_no_reason_shows_a_secret() -> None:
     asked = RequestTarget("acme", "m", "http://h", ("sk-very-secret",))
     for failure in (

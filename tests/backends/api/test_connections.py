@@ -17,6 +17,7 @@ from h2.connection import H2Connection
 from h2.events import RequestReceived
 
 from shepherd.backends.api.http.client import Endpoint, new_http, reason
+from shepherd.backends.api.http.failures import RequestTarget, unreachable
 from tests.backends.api.certificates import contexts
 from tests.patience import PATIENCE, POLL
 
@@ -268,3 +269,23 @@ async def test_a_connection_that_is_reset_says_so() -> None:
         with pytest.raises(httpx.ReadError) as raised:
             await http.get("/")
     assert reason(raised.value) == "Connection reset by peer"
+
+
+@pytest.mark.parametrize(
+    ("url", "through"),
+    [
+        (f"https://{FAR}/v1", " through the proxy proxy.test:3128: refused"),
+        (f"http://{FAR}/v1", ": refused"),
+        ("https://127.0.0.1/v1", ": refused"),
+        ("https://excepted.example.com/v1", ": refused"),
+    ],
+)
+def test_a_failed_connection_names_the_proxy_and_not_its_password(
+    url: str, through: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("https_proxy", "http://user:password@proxy.test:3128")
+    monkeypatch.setenv("no_proxy", "excepted.example.com")
+    target = RequestTarget("far", url=url, proxy=Endpoint(url).proxy)
+    assert f"far can't be reached at {url}{through}." in str(unreachable(target, "refused").error)

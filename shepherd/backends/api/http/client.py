@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TypeVar, cast
 from urllib.parse import urljoin, urlsplit
-from urllib.request import getproxies
+from urllib.request import getproxies, proxy_bypass
 
 import httpx
 from msgspec import Struct, field, structs
@@ -54,6 +54,15 @@ class Endpoint(Struct, frozen=True):
     def label(self) -> str:
         """The user's name for it, or its host."""
         return self.name or urlsplit(self.base_url).netloc
+
+    @property
+    def proxy(self) -> str:
+        """The host and port of the environment's proxy that it is reached by; "" for none."""
+        address, proxies = urlsplit(self.base_url), getproxies()
+        if self.is_near or proxy_bypass(address.hostname or ""):
+            return ""
+        proxy = proxies.get(address.scheme) or proxies.get("all", "")
+        return urlsplit(proxy if "//" in proxy else f"//{proxy}").netloc.rpartition("@")[2]
 
     @property
     def has_key(self) -> bool:
@@ -161,6 +170,7 @@ class ApiClient:
             model,
             endpoint.base_url,
             secrets,
+            proxy=endpoint.proxy,
             stored=endpoint.stored,
             has_key=endpoint.has_key,
             is_test=self._options.is_test,

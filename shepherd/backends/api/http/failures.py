@@ -78,15 +78,17 @@ class Failure(Exception):  # noqa: N818 - not an error for the user: `error` is
 class RequestTarget:
     """The provider and the model of a request; `model` is "" for requests without one.
 
-    `secrets` are removed from the provider's messages. A provider that is not `stored` was
-    described on the command line, and must be corrected there. `has_key`: credentials are sent.
-    `is_test`: `provider test` makes the request, so advice must not name that command.
+    It is reached through the host `proxy`, if there is one. `secrets` are removed from the
+    provider's messages. A provider that is not `stored` was described on the command line, and must
+    be corrected there. `has_key`: credentials are sent. `is_test`: `provider test` makes the
+    request, so advice must not name that command.
     """
 
     provider: str
     model: str = ""
     url: str = ""
     secrets: tuple[str, ...] = field(default=(), repr=False)
+    proxy: str = ""
     stored: bool = True
     has_key: bool = True
     is_test: bool = False
@@ -186,6 +188,7 @@ def _rate_limited(
 def unreachable(target: RequestTarget, why: str, *, transient: bool = True) -> Failure:
     """A connection that failed or ended before any answer."""
     where = f" at {target.url}" if target.url else ""
+    where = f"{where} through the proxy {target.proxy}" if target.proxy else where
     why = target.without_secrets(why)
     text = f"{target} can't be reached{where}: {why}. Is it running, and is the address right?"
     short = f"{target} can't be reached: {why}."
@@ -216,7 +219,8 @@ def _invalid(target: RequestTarget, status: int, text: str) -> errors.BackendErr
     """The error for a refused request, with what the user can correct."""
     if status == 404:
         return errors.InvalidRequestError(
-            f"{target} does not know the model or the address {target.url}: {text or status}. "
+            f"{target} does not know the model or the address {target.url}: "
+            f"{text.rstrip('.') or status}. "
             f"{target.how_to_correct}",
             "model",
         )
