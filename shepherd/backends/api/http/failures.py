@@ -220,8 +220,7 @@ def _invalid(target: RequestTarget, status: int, text: str) -> errors.BackendErr
     if status == 404:
         return errors.InvalidRequestError(
             f"{target} does not know the model or the address {target.url}: "
-            f"{text.rstrip('.') or status}. "
-            f"{target.how_to_correct}",
+            f"{text.rstrip('.') or status}. {target.how_to_correct}",
             "model",
         )
     if 300 <= status < 400:

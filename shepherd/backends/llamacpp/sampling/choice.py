@@ -52,9 +52,8 @@ class Choice:
         """Take the logits before the options."""
         total = log_total(row, row.copy())
         self._firsts = [float(row[option[0]]) - total for option in self.options]
-        for number, option in enumerate(self.options):
-            if len(option) == 1:
-                self._scores[number] = self._firsts[number]
+        single = (number for number, option in enumerate(self.options) if len(option) == 1)
+        self._scores = {number: self._firsts[number] for number in single}
 
     def next(self) -> int | None:
         """The option to weigh next; None if the others are too unlikely to matter."""
@@ -72,12 +71,11 @@ class Choice:
         They tell of all that differ in their last token alone, such as the digits of a number.
         """
         read = self.options[number][:-1]
-        totals = [log_total(row, row.copy()) for row in rows]
+        scores = [row - log_total(row, row.copy()) for row in rows]
         for other, option in enumerate(self.options):
             if option[:-1] == read:
-                behind = zip(option[1:], rows, totals, strict=True)
-                scores = [float(row[token]) - total for token, row, total in behind]
-                self._scores[other] = sum(scores, self._firsts[other])
+                behind = zip(option[1:], scores, strict=True)
+                self._scores[other] = self._firsts[other] + sum(float(s[t]) for t, s in behind)
 
     def weights(self, size: int) -> tuple["Row", list[int]]:
         """The options' log probabilities as logits of a vocabulary, and the token of each."""
