@@ -33,6 +33,7 @@ _MODULES: Mapping[str, str] = {
     "undo": "undo",
     "memory": "memory",
     "hooks": "hooks",
+    "permissions": "permissions",
     "schedule": "schedule",
     "apikey": "apikey",
     "database": "database",

@@ -31,7 +31,7 @@ from shepherd.tools.layer.patch import rescue, rescue_killed
 from shepherd.tools.layer.shared import SharedLayer
 from shepherd.tools.memory import memory_tools
 from shepherd.tools.permissions.approval import Approver, DenyingApprover
-from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.permissions.policy import PermissionPolicy, own_output
 from shepherd.tools.permissions.rules import Decision, PermissionStore, Rule, check_pattern
 from shepherd.tools.registry import ToolRegistry, builtin_tools
 from shepherd.tools.runner import ToolRunner
@@ -292,10 +292,10 @@ def build_policy(config: Config, paths: Paths, cwd: Path) -> PermissionPolicy:
     return PermissionPolicy(
         cwd,
         config.permissions.approve,
-        user=[*_own_files(paths), *_rules(config.permissions.rules)],
+        user=_rules(config.permissions.rules),
         project=_rules(config.project_rules),
         store=PermissionStore(paths.permissions_file),
-        spill_dir=paths.spill,
+        own=[own_output(paths.spill), *_own_files(paths)],
     )
 
 

@@ -20,7 +20,7 @@ from shepherd.mcp.secrets import ServerSecrets
 from shepherd.mcp.servers import Consents, Origin, Server, make_server
 from shepherd.messages import ToolCall
 from shepherd.tools.permissions.approval import Approval, Approver, Choice
-from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.permissions.policy import PermissionPolicy, own_output
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.sandbox.sandbox import Sandbox
@@ -90,7 +90,7 @@ async def open_office(
     """Start servers in a directory below `base`."""
     paths, root = paths_below(base), base / "project"
     root.mkdir(exist_ok=True)
-    policy = PermissionPolicy(root, mode, spill_dir=paths.spill)
+    policy = PermissionPolicy(root, mode, own=[own_output(paths.spill)])
     box, notices = Sandbox(sandbox), list[str]()
     secrets = ServerSecrets(Secrets(paths.credentials_file, env or {}), env or {})
     launcher = Launcher(policy, box, paths.spill, secrets, paths.mcp_logs)

@@ -10,7 +10,7 @@ from typing import Any
 from shepherd.config.section import ApproveMode
 from shepherd.messages import ToolCall
 from shepherd.tools.permissions.approval import Approval, Choice
-from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.permissions.policy import PermissionPolicy, own_output
 from shepherd.tools.permissions.rules import parse_rule
 from shepherd.tools.registry import ToolRegistry, default_registry
 from shepherd.tools.runner import ToolRunner
@@ -56,7 +56,7 @@ def open_workshop(
     root.mkdir(exist_ok=True)
     outside.mkdir(exist_ok=True)
     user = [parse_rule(rule) for rule in rules]
-    policy = PermissionPolicy(root, mode, user=user, spill_dir=base / "spill")
+    policy = PermissionPolicy(root, mode, user=user, own=[own_output(base / "spill")])
     approver = ScriptedApprover(answers)
     settings = ToolContext(root, base / "spill", **context)
     runner = ToolRunner(registry or default_registry(), policy, approver, settings)

@@ -7,6 +7,7 @@ from shepherd.conversation import context_use
 from shepherd.conversation.commands.command import Command, Lines, Note, Row
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import InvalidRequestError, ToolError
+from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.shell.execute import command_list
 from shepherd.tools.text import one_line, pluralize
 
@@ -139,6 +140,43 @@ def _server_lines(hub: "ServerHub", entry: "Entry") -> Lines:
     return [one_line(line) for line in (*offer_lines(entry), log)]
 
 
+REMOVE = "remove"
+
+
+def permission_lines(policy: PermissionPolicy, argument: str) -> Lines:
+    """The rules that the user or the project has set; with `remove NUMBER`, one fewer.
+
+    Raises InvalidRequestError for another argument, and ConfigError if the store is broken.
+    """
+    action, _, number = argument.partition(" ")
+    rules = policy.sources()
+    if action == REMOVE:
+        removable = list(policy.removable())
+        place = int(number) if number.isascii() and number.isdecimal() and len(number) < 7 else 0
+        if not 0 < place <= len(removable):
+            raise InvalidRequestError(
+                f"There is no rule {number or 'without a number'} to remove; rules of settings "
+                "are changed in their file."
+            )
+        rule = removable[place - 1]
+        policy.remove(rule)
+        return [f"Removed: {rule}"]
+    if action:
+        raise InvalidRequestError(f"The rules are listed, or removed by {REMOVE} NUMBER.")
+    rows = [
+        Row(
+            str(number) if number <= len(policy.removable()) else "-",
+            f"{rule} ({one_line(f'in {rule.scope}') if rule.scope else 'everywhere'}, {source})",
+        )
+        for number, (rule, source) in enumerate(rules, start=1)
+    ]
+    return rows or ["There are no rules but the defaults."]
+
+
+async def _permissions(conversation: Conversation, argument: str) -> Lines:
+    return permission_lines(conversation.policy, argument)
+
+
 async def _approve(conversation: Conversation, argument: str) -> Lines:
     if argument and argument not in MODES:
         raise InvalidRequestError(f"/approve takes {', '.join(MODES)}.")
@@ -155,6 +193,8 @@ PRESENT_COMMANDS = (
             _jobs, by_words=True, approves=lambda text: text.startswith(KEEP), beside=True),
     Command("mcp", f"[{'|'.join(MCP_ACTIONS)} NAME]", "the MCP servers, their state and tools",
             _mcp, by_words=True, approves=lambda text: bool(text) and not text.startswith("show")),
-    Command("approve", "ask|edits|auto|all|none", "what runs without asking", _approve,
+    Command("permissions", f"[{REMOVE} NUMBER]", "the rules that you or the project have set",
+            _permissions, lambda: (REMOVE,), approves=bool),
+    Command("approve", "ask|edits|review|plan|auto|all|none", "what runs without asking", _approve,
             lambda: MODES, approves=bool),
 )  # fmt: skip

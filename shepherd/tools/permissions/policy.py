@@ -47,9 +47,9 @@ class PermissionPolicy:
 
     In rising order of weight: defaults, mode, `user` (the settings file), the store, rules added
     in this session. `project` rules come from a file that a stranger may have written, so they
-    count only if they are stricter than all others. Files that tools wrote to `spill_dir` may be
-    read, unless a rule denies it. Mode `auto` counts as `ask` until `has_sandbox` is set, after a
-    sandbox was tested.
+    count only if they are stricter than all others. `own` are Shepherd's rules about its files,
+    which are not listed. Mode `auto` counts as `ask` until `has_sandbox` is set, after a sandbox
+    was tested.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class PermissionPolicy:
         user: Iterable[Rule] = (),
         project: Iterable[Rule] = (),
         store: PermissionStore | None = None,
-        spill_dir: Path | None = None,
+        own: Iterable[Rule] = (),
     ) -> None:
         self.cwd = cwd.resolve()
         self._mode = mode
@@ -73,6 +73,7 @@ class PermissionPolicy:
         self._store = store
         self._repositories = RepositoryGuard(self.cwd)
         stored = store.load() if store else []
+        self._settings = [*user]
         # the rules by trust; `_by_rule` and `_secret_rule` say how they weigh
         at_home = Path("~").expanduser().resolve().is_relative_to(self.cwd)
         self.awaits_first = at_home  # no mode answers before the user has approved a first change
@@ -80,7 +81,7 @@ class PermissionPolicy:
         self._edits_in_layer = match.RuleLayer(defaults.edits_rules()[:2], self.cwd)
         home_rules = defaults.home_rules() if at_home else []
         self._edits = match.RuleLayer([*defaults.edits_rules(), *home_rules], self.cwd)
-        self._own = match.RuleLayer([*_own_output(spill_dir), *user, *stored], self.cwd)
+        self._own = match.RuleLayer([*own, *self._settings, *stored], self.cwd)
         self._protected = match.RuleLayer(defaults.protected_rules(), self.cwd)
         self._project = match.RuleLayer(project, self.cwd)
 
@@ -114,6 +115,32 @@ class PermissionPolicy:
         self._own.add(rule)
         if rule.lifetime is Lifetime.ALWAYS and self._store is not None:
             self._store.add(rule)
+
+    def remove(self, rule: Rule) -> None:
+        """Remove a rule of this session or of the store; raises OSError or ConfigError."""
+        if self._store is not None:
+            self._store.remove(rule)
+        self._own = match.RuleLayer([r for r in self._own.rules if r != rule], self.cwd)
+
+    def removable(self) -> dict[Rule, str]:
+        """The rules that the user has added by answers, each with its source.
+
+        Raises ConfigError if the store is broken.
+        """
+        stored = self._store.dated() if self._store is not None else {}
+        rules = {r: f"kept since {day}" if day else "kept" for r, day in stored.items()}
+        session = [r for r in self._own.rules if r.lifetime is Lifetime.SESSION]
+        return rules | dict.fromkeys(session, "until this session ends")
+
+    def sources(self) -> list[tuple[Rule, str]]:
+        """All rules in force that the user or the project has set, each with its source.
+
+        Those that `removable` has come first, in its order. Raises ConfigError.
+        """
+        added = self.removable()
+        settings = [(rule, "settings") for rule in self._settings]
+        project = [(rule, "the project's .shepherd.toml") for rule in self._project.rules]
+        return [*added.items(), *settings, *project]
 
     def end_session(self) -> None:
         """Remove the rules with the lifetime of a session."""
@@ -360,11 +387,9 @@ def _names_target(rule: Rule | None) -> bool:
     return any(character.isalnum() for character in last_name)
 
 
-def _own_output(spill_dir: Path | None) -> list[Rule]:
+def own_output(spill_dir: Path) -> Rule:
     """The rule that allows reading the files with long results of tools."""
-    if spill_dir is None:
-        return []
-    return [Rule("read", f"{escape_glob(str(spill_dir.resolve()))}/**", Decision.ALLOW)]
+    return Rule("read", f"{escape_glob(str(spill_dir.resolve()))}/**", Decision.ALLOW)
 
 
 PLAN_MODE = "plan mode allows no changes; present the plan first, and the user decides"

@@ -5,6 +5,7 @@ import os
 import re
 import stat
 import tomllib
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, cast
@@ -107,7 +108,11 @@ class PermissionStore(Struct, frozen=True):
     path: Path
 
     def load(self) -> list[Rule]:
-        """The stored rules in order.
+        """The stored rules in order; raises like `dated`."""
+        return list(self.dated())
+
+    def dated(self) -> dict[Rule, str]:
+        """The stored rules in order, each with the day when it was stored, "" if unknown.
 
         Raises ConfigError if the file is broken, or if others can write to it and it can't be
         trusted.
@@ -117,7 +122,7 @@ class PermissionStore(Struct, frozen=True):
                 _check_owner(self.path, os.fstat(file.fileno()))
                 data = tomllib.load(file)
         except FileNotFoundError:
-            return []
+            return {}
         except (OSError, ValueError) as error:
             raise ConfigError(f"{self.path}: {error}; repair or delete the file") from error
         entries = data.pop("rule", [])
@@ -125,46 +130,55 @@ class PermissionStore(Struct, frozen=True):
             raise ConfigError(
                 f"{self.path}: it holds [[rule]] tables and nothing else; repair or delete the file"
             )
-        return [self._rule(entry) for entry in cast(list[object], entries)]
+        rules: dict[Rule, str] = {}
+        for rule, since in map(self._rule, cast(list[object], entries)):
+            rules.pop(rule, None)  # of equal ones, the last one counts
+            rules[rule] = since
+        return rules
 
     def add(self, rule: Rule) -> None:
         """Append a rule; an equal rule moves to the end."""
         with exclusive(self.path):
-            rules = [r for r in self.load() if r != rule]
-            self._save([*rules, rule])
+            rules = self.dated()
+            rules.pop(rule, None)
+            self._save({**rules, rule: datetime.now().astimezone().date().isoformat()})
 
     def remove(self, rule: Rule) -> bool:
         """Delete a rule; False if it was not stored."""
         with exclusive(self.path):
-            rules = self.load()
-            remaining = [r for r in rules if r != rule]
-            if len(remaining) < len(rules):
-                self._save(remaining)
-            return len(remaining) < len(rules)
+            rules = self.dated()
+            if rules.pop(rule, None) is None:
+                return False
+            self._save(rules)
+            return True
 
-    def _rule(self, entry: object) -> Rule:
-        """The rule in a table of the file; raises ConfigError, also for a key that is unknown."""
+    def _rule(self, entry: object) -> tuple[Rule, str]:
+        """The rule and its day in a table of the file; raises ConfigError, also for other keys."""
         try:
             table = dict(cast(dict[str, Any], entry))
             tool, pattern, scope = table.pop("tool"), table.pop("pattern"), table.pop("scope", "")
+            since = table.pop("since", "")
             rule = Rule(tool, pattern, Decision(table.pop("decision")), scope)
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"{self.path}: bad rule {entry!r}; repair or delete it") from error
-        if table or not all(isinstance(text, str) for text in (tool, pattern, scope)):
+        if table or not all(isinstance(text, str) for text in (tool, pattern, scope, since)):
             raise ConfigError(f"{self.path}: bad rule {entry!r}; repair or delete it")
-        return rule
+        return rule, since
 
-    def _save(self, rules: list[Rule]) -> None:
+    def _save(self, rules: dict[Rule, str]) -> None:
         """Write the file; rules of a session are not for later ones."""
-        tables = [_as_table(rule) for rule in rules if rule.lifetime is Lifetime.ALWAYS]
+        lasting = {r: day for r, day in rules.items() if r.lifetime is Lifetime.ALWAYS}
+        tables = [_as_table(rule, since) for rule, since in lasting.items()]
         write_private(self.path, "\n".join([_HEADER, *tables]))
 
 
-def _as_table(rule: Rule) -> str:
+def _as_table(rule: Rule, since: str) -> str:
     """The rule as a table `[[rule]]` of TOML; its lifetime is that of the file."""
     fields = {"tool": rule.tool, "pattern": rule.pattern, "decision": rule.decision.value}
     if rule.scope:
         fields["scope"] = rule.scope
+    if since:
+        fields["since"] = since
     lines = [f"{name} = {_toml_string(value)}" for name, value in fields.items()]
     return "\n".join(["[[rule]]", *lines, ""])
 

@@ -1,5 +1,6 @@
 """Rules on disk."""
 
+import re
 import stat
 from multiprocessing import get_context
 from pathlib import Path
@@ -27,6 +28,27 @@ def test_rules_come_back_from_a_private_file(tmp_path: Path) -> None:
     assert store.remove(RULE)
     assert not store.remove(RULE)
     assert store.load() == [Rule("write", "a", Decision.DENY)]
+
+
+def test_the_store_knows_since_when_a_rule_is_kept(tmp_path: Path) -> None:
+    store = PermissionStore(tmp_path / "permissions.toml")
+    store.add(RULE)
+    (since,) = store.dated().values()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", since)
+    written = store.path.read_text()
+    store.path.write_text(written.replace(f'since = "{since}"\n', ""))
+    assert store.dated() == {RULE: ""}
+
+
+def test_of_equal_rules_the_last_one_counts(tmp_path: Path) -> None:
+    store = PermissionStore(tmp_path / "permissions.toml")
+    other = Rule("write", "a", Decision.DENY)
+    for rule in (RULE, other):
+        store.add(rule)
+    tables = store.path.read_text()
+    store.path.write_text(tables + tables[tables.index("[[rule]]") : tables.rindex("[[rule]]")])
+    store.path.chmod(0o600)
+    assert store.load() == [other, RULE]
 
 
 TEXT = st.text(st.characters(codec="utf-8"), min_size=1)

@@ -12,7 +12,7 @@ __all__ = ["Command", "CommandContext", "CommandTable", "fill_table", "message_c
 
 MAX_TEXT = 120
 _IN_ORDER = (
-    *("help", "tools", "approve", "thinking", "usage", "stats", "exit", "quit"),
+    *("help", "tools", "approve", "permissions", "thinking", "usage", "stats", "exit", "quit"),
     *("model", "provider", "system", "context", "clear", "save", "export", "compact", "remember"),
     *("undo", "redo", "diff", "rewind", "tree", "resume", "memory", "skills", INIT, "jobs", "mcp"),
 )

@@ -31,7 +31,6 @@ _ELSEWHERE = {
     "cost": "usage",
     "history": "resume",
     "new": "clear",
-    "permissions": "approve",
     "reset": "clear",
     "sessions": "resume",
     "status": "stats",

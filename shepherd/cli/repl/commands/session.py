@@ -27,6 +27,7 @@ _KEYS = (
     Row("Esc, Ctrl+C", "stop the model, a tool or a question; Ctrl+C clears typed text first"),
     Row("Esc Esc", "in an empty prompt: go back to an earlier message"),
     Row("Tab", "complete a /command or an @file; a file's content goes along with the message"),
+    Row("Tab, while it works", "send the message into the running turn; Enter lets it wait"),
     Row("!command", "run your own command; !!command without the model's knowledge"),
     Row("Up, Ctrl+R", "earlier messages"),
     Row("Shift+Tab", "what runs without asking: ask, edits, review, plan, auto"),
