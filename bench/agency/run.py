@@ -21,7 +21,7 @@ from shepherd.sampling import Sampling
 from shepherd.session import Session, ToolChoice
 from shepherd.tools.deferred import FindTools, SearchResults, listed_tools, search_tools
 from shepherd.tools.permissions.approval import DenyingApprover
-from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.permissions.policy import PermissionPolicy, own_output
 from shepherd.tools.registry import ToolRegistry, builtin_tools
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.tool import ToolContext
@@ -130,7 +130,7 @@ class Agency:
             deferred=SearchResults(registry),
             sampling=Sampling(temperature=0.0),
         )
-        policy = PermissionPolicy(root, ApproveMode.ALL, spill_dir=root.parent / "spill")
+        policy = PermissionPolicy(root, ApproveMode.ALL, own=[own_output(root.parent / "spill")])
         context = ToolContext(root, root.parent / "spill", output_bytes=4096, timeout=20.0)
         runner = ToolRunner(registry, policy, DenyingApprover(), context)
         limits = TurnLimits(MAX_TOKENS, MAX_ROUNDS, max_hints=2 if variant.hints else 0)

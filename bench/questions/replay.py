@@ -13,7 +13,7 @@ from shepherd.errors import UndoError
 from shepherd.messages import ToolCall
 from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
-from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.permissions.policy import PermissionPolicy, own_output
 from shepherd.tools.permissions.rules import Lifetime, Rule
 from shepherd.tools.registry import default_registry
 from shepherd.tools.runner import ToolRunner
@@ -109,7 +109,7 @@ async def replay(
     session.make_project(root)
     before = view(root)
     user_rules = [replace(rule, scope=str(root)) for rule in stored]
-    policy = PermissionPolicy(root, user=user_rules, spill_dir=base / "spill")
+    policy = PermissionPolicy(root, user=user_rules, own=[own_output(base / "spill")])
     layers = (base / "layers",) if effects else ()
     sandbox = Sandbox(SandboxMode.REQUIRED, layers=layers, find=lambda: Finding(Landlock(), ()))
     user = Yes(widest)

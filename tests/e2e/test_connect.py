@@ -74,6 +74,21 @@ def test_who_joins_sees_what_was_said(start: Start, home: Path, work: Path) -> N
         assert "who is there?" in shown
 
 
+def test_a_watcher_reads_how_a_question_of_another_ended(
+    start: Start, home: Path, work: Path
+) -> None:
+    with cliserver(Program(home, work), SCRIPT) as url:
+        watcher = start(None, "--connect", url, columns=100, rows=40)
+        watcher.wait_for("script at http")
+        asker = start(None, "--connect", url, columns=100, rows=40)
+        asker.wait_for("script at http")
+        asker.say("write it")
+        asker.choose("n")
+        watcher.wait_for("write_file: deny")
+        asker.wait_for("It is done")
+        assert "write_file: deny" not in asker.text()
+
+
 def test_a_mentioned_image_is_sent_from_here(start: Start, home: Path, work: Path) -> None:
     elsewhere = home / "elsewhere"
     elsewhere.mkdir()

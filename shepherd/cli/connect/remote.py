@@ -163,11 +163,17 @@ class RemoteSession:
             case UpdateKind.APPROVAL_NEEDED:
                 self._questions.ask(update.data)
             case UpdateKind.APPROVAL_DECIDED:
-                self._questions.withdraw(str(update.data["id"]))
+                self._end_question(update.data, mine=mine)
             case _:
                 event = to_event(update.kind, update.data)
                 if event is not None:
                     self._viewer.event(event, mine=mine)
+
+    def _end_question(self, data: messages.JsonObject, *, mine: bool) -> None:
+        """Withdraw a question that is decided, or tell how that of another client ended."""
+        self._questions.withdraw(str(data["id"]))
+        if not mine:
+            self._viewer.notice(f"{data['tool']}: {data['decision']}")
 
     def _complete(self, request: str, reason: str) -> None:
         """End the wait of `ask` for a request, if it is one of this client."""
