@@ -1,7 +1,7 @@
 // The page: what a user does, and what the updates change.
 
 const $ = (id) => document.getElementById(id);
-const COMMAND = /^\/(approve|clear|compact|context|diff|jobs|mcp|redo|remember|rewind|skills|tree|undo)(\s|$)/;
+const COMMAND = /^\/(approve|clear|compact|context|diff|jobs|mcp|permissions|redo|remember|rewind|skills|tree|undo)(\s|$)/;
 const QUIET = 600; // milliseconds in which a new question takes no answer
 
 const client = new Client();
