@@ -27,7 +27,6 @@ NOT_HERE: Mapping[str, str] = {
 }
 FILES: Mapping[str, str] = {
     "test_router": "what only its router has: presets, downloads, slowness for its tests",
-    "test_sleep": "a server that sleeps: here idle models are unloaded, but for the default one",
     "test_mcp_servers": "MCP servers of the page in a browser",
     "test_proxy": "a proxy for the page in a browser",
     "test_tools_builtin": "its tools for a page: Shepherd's are others, at /v1/tools",
@@ -44,7 +43,10 @@ FILES: Mapping[str, str] = {
 _OPTION = (
     "an option of llama-server: --host of several, --no-slots, --tags, --media-path and others"
 )
+_METRICS = "numbers of /metrics that reading resets, or that stand still while the model sleeps"
 TESTS: Mapping[str, str] = {
+    "test_server_sleep_read_only_endpoints": _METRICS,
+    "test_server_sleep_metrics_buckets": _METRICS,
     "test_server_multiple_addresses": _OPTION,
     "test_server_slots": _OPTION,
     "test_server_model_aliases_and_tags": _OPTION,

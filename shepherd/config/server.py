@@ -55,7 +55,8 @@ def _check_place(place: str) -> str:
 
 def _check_duration(text: str) -> str:
     """The text, which stays as it was written; raises ValueError if it is no duration."""
-    durations.parse_duration(text)
+    if text:
+        durations.parse_duration(text)
     return text
 
 
@@ -178,9 +179,9 @@ class ServerSection(DoorSettings):
     any_model: Annotated[bool, LIVE] = False
     """Answer requests for an unknown model with the default one; else 404."""
 
-    keep_alive: Annotated[str, AfterValidator(_check_duration), LIVE] = "5m"
-    """How long a model that was loaded for a request stays without requests: `90s`, `5m`, `1h`; 0 =
-    not at all, -1 = until its memory is needed."""
+    keep_alive: Annotated[str, AfterValidator(_check_duration), LIVE] = ""
+    """How long a model stays in memory without requests: `90s`, `5m`, `1h`; 0 = not at all, -1 =
+    until its memory is needed. If empty, the default model stays, and the others for 5 minutes."""
 
     max_models: Annotated[int, LIVE] = Field(default=0, ge=0, le=1000)
     """Maximum models in memory; 0 = as many as fit."""

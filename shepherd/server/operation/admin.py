@@ -68,7 +68,8 @@ def _add_state(router: APIRouter, context: settings.ServerContext) -> None:
         also means that its threads have made no progress for 30 seconds, or that its provider does
         not answer.
 
-        Needs no key.
+        `model_state` is `unloaded` while the default model has left memory; the next request loads
+        it. Needs no key.
         """
         backend, is_loading = context.backend, context.lifecycle.loading
         is_connected = not is_loading and await backend.reachable()
@@ -77,6 +78,7 @@ def _add_state(router: APIRouter, context: settings.ServerContext) -> None:
             "backend_connected": is_connected,
             "backend": backend.info.backend,
             "model": backend.info.id,
+            "model_state": _default_state(context),
         }
         if is_loading:  # as llama.cpp's server has it
             body["status"] = "loading"
@@ -89,10 +91,12 @@ def _add_state(router: APIRouter, context: settings.ServerContext) -> None:
 
         The status is `ready`, `loading` while the default model loads, `draining` or `stopping`. It
         is `database` if that of `server.database` does not answer. It is `error` if the default
-        model can't answer, as for `/health`. `reason` is a sentence. Needs no key.
+        model can't answer, as for `/health`, which tells of `model_state`, too. `reason` is a
+        sentence. Needs no key.
         """
         status = await server_status(context)
-        body = {"status": status, "model": context.backend.info.id}
+        state = _default_state(context)
+        body = {"status": status, "model": context.backend.info.id, "model_state": state}
         if status == _READY:
             return responses.JsonResponse(body)
         headers = {"Retry-After": str(LOADING_SECONDS)} if status == _LOADING else None
@@ -172,12 +176,16 @@ async def server_status(context: settings.ServerContext) -> str:
     lifecycle = context.lifecycle
     if lifecycle.draining:
         return "stopping" if lifecycle.stopping else "draining"
-    served = context.models.every()  # the default model first
-    if lifecycle.loading or (served and served[0].state is models.ModelState.LOADING):
+    if lifecycle.loading or _default_state(context) is models.ModelState.LOADING:
         return _LOADING
     if not await lifecycle.database_answers():
         return "database"
     return _READY if await context.backend.reachable() else "error"
+
+
+def _default_state(context: settings.ServerContext) -> models.ModelState:
+    """Whether the default model is in memory."""
+    return context.models.every()[0].state
 
 
 def _running(context: settings.ServerContext) -> int:

@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 SCAN_SECONDS = 2.0
 """Directories and files of settings are not read again sooner."""
 
+KEEP_ALIVE = "5m"
+"""How long a model stays without requests by default, unless it is the default model."""
+
 _MODEL = re.compile(r"[A-Za-z0-9@][\w.:@+-]*(?:/[A-Za-z0-9@][\w.:@+-]*)*", re.ASCII)
 """Names of a provider's models; others could change the address of a request."""
 
@@ -203,7 +206,9 @@ class Catalog:
         self._providers = providers
         self._opener = opener
         self.memory = memory
-        self._keep_alive = durations.parse_duration(config.server.keep_alive)
+        keep_alive = config.server.keep_alive
+        self._keep_alive = durations.parse_duration(keep_alive or KEEP_ALIVE)
+        self._default_keep_alive = self._keep_alive if keep_alive else durations.FOREVER
         self._by_provider: dict[str, CatalogEntry] = {}
         self._folder = ModelFolder(config.llamacpp)
         self._refreshing: asyncio.Task[None] | None = None
@@ -236,11 +241,13 @@ class Catalog:
         opening = partial(self._open, config)
         if not model.provider:
             key, measure = self._local_key()
-            return OpenableModel(key, measure, opening, essential=True)
+            return OpenableModel(key, measure, opening, self._default_keep_alive, essential=True)
         provider = self._providers.pick(model.provider)
         # with a fallback it is not the model that a request names by the provider's label
         key = "" if model.fallback else provider.label
-        return OpenableModel(key, self._measure(provider), opening, essential=True)
+        # a connection takes no memory that would be worth opening it again
+        keep_alive = self._default_keep_alive if provider.is_local else durations.FOREVER
+        return OpenableModel(key, self._measure(provider), opening, keep_alive, essential=True)
 
     @property
     def default_info(self) -> ModelInfo:

@@ -222,6 +222,10 @@ class LoadedModels:
         if model.measure is None:
             return await model.open()
         async with self._one_loads:
+            # writing its conversations to a slow disk may take longer than `patience`
+            same = [other for other in self._in_memory if other.model.key == model.key]
+            if closing := [other.closing for other in same if other.closing is not None]:
+                await asyncio.wait(closing)  # which a cancellation does not end
             self._memory = await asyncio.to_thread(self.limits.memory)
             slot.needs = await asyncio.to_thread(model.measure)
             await self._make_room(slot)

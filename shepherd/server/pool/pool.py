@@ -155,7 +155,7 @@ class ModelPool(Models):
         model = await asyncio.to_thread(catalog.default)
         if reopens:  # before the lease, which then opens the default model anew
             self._loaded.retire()
-        async with self._loaded.lease(model) as backend:
+        async with self._loaded.lease(model, model.keep_alive) as backend:
             info = backend.info
         old_key = self._model.key
 

@@ -10,10 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from shepherd import errors, messages
-from shepherd.backends.base import Backend
+from shepherd.backends.base import Backend, ModelInfo
 from shepherd.backends.text_model import TextModel
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, invalid, unsupported
+from shepherd.server.models import DEFAULT, ModelState, find_model
 from shepherd.server.raw.answers import generation_settings
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
@@ -84,9 +85,18 @@ def model_router(context: ServerContext) -> APIRouter:
 
     @router.get(PROPS_PATH)
     async def props(request: Request) -> Response:
-        """The loaded model: its file, template, context, and default sampling."""
-        async with context.models.lease(request.query_params.get("model")) as backend:
-            return JsonResponse(_props(_text_of(backend), sees=bool(backend.info.vision)))
+        """The model: its file, template, context, and default sampling.
+
+        It is no use of the model: `is_sleeping` says that the default model has left memory.
+        """
+        name = request.query_params.get("model")
+        served = await find_model(name or DEFAULT, context.models)
+        if served is not None and served.info.text_model is not None:
+            sleeping = served.state is ModelState.UNLOADED
+            return JsonResponse(_props(served.info, served.info.text_model, sleeping=sleeping))
+        # what another model tells is known once it is loaded
+        async with context.models.lease(name) as backend:
+            return JsonResponse(_props(backend.info, _text_of(backend), sleeping=False))
 
     @router.get(SLOTS_PATH)
     async def slots(request: Request) -> Response:
@@ -153,7 +163,7 @@ def _text_or_bytes(piece: bytes) -> str | list[int]:
         return list(piece)
 
 
-def _props(text: TextModel, *, sees: bool) -> messages.JsonObject:
+def _props(info: ModelInfo, text: TextModel, *, sleeping: bool) -> messages.JsonObject:
     """What llama.cpp's server tells of its model; fields that mean nothing here are empty."""
     file = text.file
     return {
@@ -168,7 +178,7 @@ def _props(text: TextModel, *, sees: bool) -> messages.JsonObject:
         "chat_template_caps": {},
         "bos_token": file.bos,
         "eos_token": file.eos,
-        "modalities": {"vision": sees, "audio": False},
+        "modalities": {"vision": bool(info.vision), "audio": False},
         "build_info": f"shepherd-{__version__}",
-        "is_sleeping": False,
+        "is_sleeping": sleeping,
     }

@@ -75,6 +75,7 @@ def parser() -> argparse.ArgumentParser:
         ("pooling", str, None),
         ("reasoning", str, "off"),
         ("hf-repo", str, ""),
+        ("sleep-idle-seconds", int, -1),
     ):
         options.add_argument(f"--{name}", type=kind, default=default)
     for name in ("embedding", "reranking", "kv-unified", "jinja"):
@@ -94,7 +95,10 @@ async def run(arguments: list[str], models: Path) -> None:
         cors_origins=origins.split(","),
     )
     keys = one_key(args.api_key, models) if args.api_key else None
-    served = await _model(args, models) if args.hf_repo else await _router(args, models)
+    if args.sleep_idle_seconds > 0:
+        served = await _sleeper(args, models)
+    else:
+        served = await _model(args, models) if args.hf_repo else await _router(args, models)
     app = create_app(served, settings, keys)
     await DrainingServer(app, settings=settings).serve(sockets=[bind(settings)])
 
@@ -114,6 +118,22 @@ async def _router(args: argparse.Namespace, home: Path) -> ModelPool:
     env = {"HOME": str(home)}
     pool = await open_pool(config, ProviderBook(Paths.from_env(env), env), open_backend)
     await pool.refresh()
+    return pool
+
+
+async def _sleeper(args: argparse.Namespace, home: Path) -> ModelPool:
+    """A server whose model leaves memory when it is idle."""
+    engine = {"models_dir": str(home / "none")}
+    config = Config.model_validate(
+        {"llamacpp": engine, "server": {"keep_alive": f"{args.sleep_idle_seconds}s"}}
+    )
+    env = {"HOME": str(home)}
+
+    async def open_model(_config: Config) -> Backend:
+        return await _model(args, home)
+
+    pool = await open_pool(config, ProviderBook(Paths.from_env(env), env), open_model)
+    await pool.load_default()
     return pool
 
 

@@ -14,11 +14,12 @@ from shepherd.server.pool.loaded import OpenableModel
 class Closable(ScriptedBackend):
     """A scripted backend that notes when it was closed, and can fail for good."""
 
-    def __init__(self, name: str, on_close: Callable[[], None]) -> None:
+    def __init__(self, name: str, on_close: Callable[[], None], may_close: asyncio.Event) -> None:
         super().__init__(parse_script(f"text: I am {name}."), name)
         self.closed = False
         self.dead = False
         self._on_close = on_close
+        self._may_close = may_close
 
     @property
     def alive(self) -> bool:
@@ -26,6 +27,7 @@ class Closable(ScriptedBackend):
 
     async def aclose(self) -> None:
         await asyncio.sleep(0)
+        await self._may_close.wait()
         assert not self.closed
         self.closed = True
         self._on_close()
@@ -43,6 +45,8 @@ class Machine:
         self.fails: set[str] = set()
         self.gate = asyncio.Event()
         self.gate.set()
+        self.may_close = asyncio.Event()
+        self.may_close.set()
 
     def model(
         self,
@@ -78,7 +82,8 @@ class Machine:
             raise
         finally:
             self.opening -= bool(needs.ram)
-        self.backends.append(Closable(name, lambda: self.taken.__delitem__(name)))
+        closable = Closable(name, lambda: self.taken.__delitem__(name), self.may_close)
+        self.backends.append(closable)
         return self.backends[-1]
 
     def _note(self) -> None:

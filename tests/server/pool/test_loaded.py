@@ -199,6 +199,22 @@ async def test_unloading_by_hand() -> None:
     assert machine.taken == {}
 
 
+async def test_a_model_that_takes_long_to_leave_is_waited_for() -> None:
+    """Its conversations are being written; no request is refused meanwhile."""
+    machine, models = Machine(), LoadedModels(PoolLimits(patience=0.02))
+    model = machine.model("a", keep_alive=0)
+    machine.may_close.clear()
+    await use(models, model)
+    waiting = [asyncio.create_task(use(models, model)) for _ in range(2)]
+    await asyncio.sleep(0.06)
+    assert not any(task.done() for task in waiting)
+    machine.may_close.set()
+    await asyncio.gather(*waiting)
+    assert machine.opened == ["a", "a"]
+    await models.aclose()
+    assert machine.taken == {}
+
+
 async def test_connections_without_requests_are_bounded() -> None:
     machine, models = Machine(), LoadedModels(PoolLimits(memory=ram(1)))
     for number in range(MAX_IDLE_CONNECTIONS + 20):
