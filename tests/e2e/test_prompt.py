@@ -42,7 +42,7 @@ def test_a_message_steers_the_turn_and_a_waiting_one_is_taken_back(
     start: Start, work: Path
 ) -> None:
     until_told = 'call: execute_command {"command": "until [ -e go ]; do sleep 0.1; done"}'
-    terminal = start(f"{until_told}\n---\ntext: first\n---\ntext: second\n", "--approve", "all")
+    terminal = start(f"{until_told}\n---\ntext: hello\n---\ntext: second\n", "--approve", "all")
     terminal.wait_for("approve: all")
     terminal.say("one")
     terminal.wait_for("running execute_command")
@@ -54,8 +54,8 @@ def test_a_message_steers_the_turn_and_a_waiting_one_is_taken_back(
     terminal.send(" more" + TAB)
     terminal.wait_for("next step: two more")
     (work / "go").touch()
-    shown = terminal.wait_for("first")
-    assert shown.index("› one") < shown.index("› two more") < shown.index("first")
+    shown = terminal.wait_for("hello")
+    assert shown.index("› one") < shown.index("› two more") < shown.index("hello")
     assert "second" not in terminal.settle()
 
 

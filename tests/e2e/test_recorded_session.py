@@ -15,6 +15,7 @@ COLUMN = 12.2
 OF_ONE_RUN = {
     r"/\S*/garden\b": "/garden",
     r"--resume \S+": "--resume SESSION",
+    r"read \d+ tokens before": "read TOKENS before",
     r"Ran 1 test in \S+": "Ran 1 test",
     r"\d+/32\.8k tokens \(\d%\)( · \d+ tok/s)?": "TOKENS",
     r"\d+/8\.2k tokens \(\d%\)( · \d+ tok/s)?": "NUMBERS",

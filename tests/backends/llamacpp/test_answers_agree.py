@@ -37,14 +37,10 @@ class Answer(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A model, and how close two logits are when either may be chosen.
-
-    A sliding window `restores` a conversation up to a control token, and the base Gemma has none.
-    """
+    """A model, and how close two logits are when either may be chosen."""
 
     path: Path
     tie: float
-    restores: bool = True
 
 
 @pytest.fixture(params=[*RANDOM, SMOLLM2, GEMMA])
@@ -54,7 +50,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
     path = model_file(request.param)
     if path is None:
         pytest.skip(f"{request.param} is not installed")
-    return Case(path, QUANTIZED, restores=request.param != GEMMA)
+    return Case(path, QUANTIZED)
 
 
 def session(turn: int) -> Session:
@@ -120,7 +116,7 @@ async def test_warm_cold_and_restarted_answers_are_llamacpps(case: Case, tmp_pat
     cold = await cold_answers(case)
     restarted = await restarted_answer(case, cache)
     assert [answer.cached > 0 for answer in warm[1:]] == [True, True, True]
-    assert (restarted.cached > 0) is case.restores
+    assert restarted.cached > 0
     reference = Reference(case.path, **settings_of(case), n_batch=CONTEXT)
     try:
         for given in (*warm, *cold, restarted):
