@@ -36,7 +36,8 @@ def test_health_tells_a_dead_backend(server: RunningServer[HeldBackend]) -> None
     well = httpx.get(url, timeout=PATIENCE)
     server.backend.failed = True
     dead = httpx.get(url, timeout=PATIENCE)
-    body = {"status": "ok", "backend_connected": True, "backend": "held", "model": "held"}
+    names = {"backend": "held", "model": "held", "model_state": "loaded"}
+    body = {"status": "ok", "backend_connected": True, **names}
     assert (well.status_code, well.json()) == (200, body)
     assert (dead.status_code, dead.json()) == (
         503,

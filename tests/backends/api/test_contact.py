@@ -97,4 +97,5 @@ async def test_the_server_s_health_follows() -> None:
         "backend_connected": False,
         "backend": "plain",
         "model": "m1",
+        "model_state": "loaded",
     }
