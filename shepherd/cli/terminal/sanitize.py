@@ -28,19 +28,20 @@ def sanitize_chunk(text: str) -> str:
 
 def one_line(text: str, width: int) -> str:
     """`text` sanitized, on one line, cut to `width` characters."""
-    line = " ".join(sanitize(text).split())
-    return line if len(line) <= width else line[: max(0, width - 1)] + "…"
+    return _cut(" ".join(sanitize(text).split()), width)
 
 
 def indented_line(line: str, width: int) -> str:
     """A sanitized line with its blanks, cut to `width` characters."""
-    line = line.expandtabs().rstrip()
-    return line if len(line) <= width else line[: max(0, width - 1)] + "…"
+    return _cut(line.expandtabs().rstrip(), width)
 
 
 def revealed_line(text: str, width: int) -> str:
     """`text` on one line, cut to `width` characters, with invisible characters escaped."""
-    line = reveal(_SPACE.sub(" ", text).strip(" "))
+    return _cut(reveal(_SPACE.sub(" ", text).strip(" ")), width)
+
+
+def _cut(line: str, width: int) -> str:
     return line if len(line) <= width else line[: max(0, width - 1)] + "…"
 
 
