@@ -19,7 +19,10 @@ STRANGER = re.compile(
 """An installation of the package `shepherd`, which is somebody else's on PyPI."""
 
 
-@pytest.mark.parametrize("name", ["py.typed", "config/models.toml", "models/pup.gguf"])
+PACKAGED = ["py.typed", "config/models.toml", "config/local_models.toml", "models/pup.gguf"]
+
+
+@pytest.mark.parametrize("name", PACKAGED)
 def test_what_the_package_needs_is_in_the_wheel(name: str) -> None:
     """Hatchling takes everything of the package that git does not ignore."""
     target = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
