@@ -92,7 +92,7 @@ class Demand(Struct, frozen=True):
         # To read prompts, a GPU gets a copy of one tensor after the other.
         buffer = compute + (sizes.expert_tensor if experts else 0)
         vram = sum(each[first:]) - experts + output + buffer * self.gpus if layers else 0
-        ram = sum(each[:first]) + experts + sizes.embedding + compute
+        ram = sum(each[:first]) + experts + sizes.embedding + sizes.lookup + compute
         if not layers and not sizes.tied:  # a tied output is the embedding, which counts already
             ram += sizes.output
         return Memory(ram, vram)
@@ -116,6 +116,11 @@ class Fit(Struct, frozen=True):
         """Whether it is less than the settings ask for."""
         demand = self.demand
         return self != Fit(demand, demand.layers, demand.context, demand.hosted)
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether a part is in the memory of the CPU that would be faster on GPUs."""
+        return self.layers < self.demand.layers or self.hosted > self.demand.hosted
 
     @property
     def text(self) -> str:

@@ -7,9 +7,7 @@ either. So only one group of heads is computed, in one thread and by processor t
 a busy machine too.
 """
 
-import ctypes
 import hashlib
-import mmap
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,7 +16,8 @@ from pathlib import Path
 from time import thread_time
 from typing import Any
 
-from shepherd.backends.llamacpp.native.bindings import bindings, native_functions
+from shepherd.backends.llamacpp.native.bindings import bindings
+from shepherd.backends.llamacpp.native.graphs import least_seconds
 from shepherd.config.paths import Paths
 
 _CELLS = 3072
@@ -26,15 +25,8 @@ _CELLS = 3072
 _LARGEST_HEAD, _LARGEST_GROUP = 256, 8
 _STEP: Mapping[int, int] = {128: 4, 1: 128}
 """What an agent does in a step: it reads 512 tokens, and writes 128, one after the other."""
-_ROUNDS = 3
 _BYTES = 256 * 1024**2
 """More than the tensors take; untouched pages are free."""
-
-
-class _Params(ctypes.Structure):
-    """ggml's `ggml_init_params`."""
-
-    _fields_ = (("size", ctypes.c_size_t), ("buffer", ctypes.c_void_p), ("none", ctypes.c_bool))
 
 
 @cache
@@ -68,64 +60,25 @@ def step_seconds(head: int, group: int, *, flash: bool) -> float:
 
 def seconds(tokens: int, head: int, group: int, *, flash: bool) -> float:
     """The least time of attention for new tokens."""
-    lib = _ggml()
-    memory = mmap.mmap(-1, _BYTES)  # zeros
-    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    context = lib.ggml_init(_Params(_BYTES, start, False))
-    try:
-        graph = _graph(lib, context, (head, group, tokens), flash=flash)
-        times: list[float] = []
-        for _ in range(_ROUNDS):
-            started = thread_time()
-            lib.ggml_graph_compute_with_ctx(context, graph, 1)
-            times.append(thread_time() - started)
-        return min(times)
-    finally:
-        lib.ggml_free(context)
 
+    def attention(lib: Any, context: Any) -> Any:
+        """The result, of tensors in the order in which llama.cpp keeps them."""
 
-def _graph(lib: Any, context: Any, sizes: tuple[int, int, int], *, flash: bool) -> Any:
-    """The graph of attention, with the tensors in the order in which llama.cpp keeps them."""
-    head, group, tokens = sizes
+        def tensor(kind: int, *sizes: int) -> Any:
+            return lib.ggml_new_tensor_3d(context, kind, *sizes)
 
-    def tensor(kind: int, *sizes: int) -> Any:
-        return lib.ggml_new_tensor_3d(context, kind, *sizes)
-
-    f32, f16 = bindings().GGML_TYPE_F32, bindings().GGML_TYPE_F16
-    q = lib.ggml_permute(context, tensor(f32, head, group, tokens), 0, 2, 1, 3)
-    k = tensor(f16, head, _CELLS, 1)
-    if flash:
-        v = tensor(f16, head, _CELLS, 1)
-        mask = tensor(f16, _CELLS, tokens, 1)
-        result = lib.ggml_flash_attn_ext(context, q, k, v, mask, 1.0, 0.0, 0.0)
-    else:
+        f32, f16 = bindings().GGML_TYPE_F32, bindings().GGML_TYPE_F16
+        q = lib.ggml_permute(context, tensor(f32, head, group, tokens), 0, 2, 1, 3)
+        k = tensor(f16, head, _CELLS, 1)
+        if flash:
+            v, mask = tensor(f16, head, _CELLS, 1), tensor(f16, _CELLS, tokens, 1)
+            return lib.ggml_flash_attn_ext(context, q, k, v, mask, 1.0, 0.0, 0.0)
         v, mask = tensor(f16, _CELLS, head, 1), tensor(f32, _CELLS, tokens, 1)
         scores = lib.ggml_mul_mat(context, k, q)
-        result = lib.ggml_mul_mat(
-            context, v, lib.ggml_soft_max_ext(context, scores, mask, 1.0, 0.0)
-        )
-    graph = lib.ggml_new_graph(context)
-    lib.ggml_build_forward_expand(graph, result)
-    return graph
+        weights = lib.ggml_soft_max_ext(context, scores, mask, 1.0, 0.0)
+        return lib.ggml_mul_mat(context, v, weights)
 
-
-@cache
-def _ggml() -> Any:
-    """llama.cpp's library with the types of the functions for a graph."""
-    pointer, number, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
-    signatures = {
-        "init": (pointer, _Params),
-        "free": (None, pointer),
-        "new_tensor_3d": (pointer, pointer, ctypes.c_int, number, number, number),
-        "permute": (pointer, pointer, pointer, *[ctypes.c_int] * 4),
-        "mul_mat": (pointer, pointer, pointer, pointer),
-        "soft_max_ext": (pointer, pointer, pointer, pointer, real, real),
-        "flash_attn_ext": (pointer, pointer, pointer, pointer, pointer, pointer, real, real, real),
-        "new_graph": (pointer, pointer),
-        "build_forward_expand": (None, pointer, pointer),
-        "graph_compute_with_ctx": (ctypes.c_int, pointer, pointer, ctypes.c_int),
-    }
-    return native_functions(signatures, prefix="ggml_")
+    return least_seconds(attention, _BYTES, 1, thread_time)
 
 
 def _processor() -> str:

@@ -3,7 +3,7 @@
 import mmap
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,6 +28,8 @@ _MAX_DIMENSIONS = 4
 MAX_LAYERS = 1024
 _MAX_NUMBER = 1 << 40
 """The largest whole number that means something: a length, a width or a count."""
+_FIRST_BYTES, _MAX_HEADER = 1 << 21, 1 << 27
+"""Bytes of a file elsewhere that are read at first, and at most; most headers have 6 to 12 MB."""
 _MAX_TEXT = 1 << 26
 """Bytes of all texts of a header that are kept."""
 _TOKENS = "tokenizer.ggml.tokens"
@@ -48,7 +50,8 @@ class GgufHeader(Struct, frozen=True):
     """The contents of a header; `needs` is the minimum size of the file in bytes.
 
     `weights` are the bytes of each tensor by name. `vocabulary` is the number of tokens, `length`
-    that of the bytes. The header of a split model has the tensors of all parts.
+    that of the bytes, and `elements` that of all weights. The header of a split model has the
+    tensors of all parts.
     """
 
     values: dict[str, Any]
@@ -57,6 +60,7 @@ class GgufHeader(Struct, frozen=True):
     weights: Mapping[str, int]
     vocabulary: int = 0
     length: int = 0
+    elements: int = 0
 
 
 def check_model_file(path: Path) -> GgufHeader:
@@ -65,7 +69,7 @@ def check_model_file(path: Path) -> GgufHeader:
     part = _PART.match(path.name)
     if part is None:
         return header
-    weights = dict(header.weights)
+    parts = [header]
     stem, number, total = part["stem"], int(part["number"]), int(part["total"])
     if number != 1:
         raise ModelLoadError(f"{path} is a later part of a split model; name its first part.")
@@ -73,8 +77,32 @@ def check_model_file(path: Path) -> GgufHeader:
         other = path.with_name(f"{stem}-{i:05}-of-{total:05}.gguf")
         if not other.is_file():
             raise ModelLoadError(f"{path} is split into {total} parts, {other.name} is missing.")
-        weights |= read_header(other).weights
-    return structs.replace(header, weights=weights)
+        parts.append(read_header(other))
+    return joined_header(parts)
+
+
+def joined_header(parts: Sequence[GgufHeader]) -> GgufHeader:
+    """The first part's header with the tensors of all parts."""
+    weights: dict[str, int] = {}
+    for part in parts:
+        weights |= part.weights
+    elements = sum(part.elements for part in parts)
+    return structs.replace(parts[0], weights=weights, elements=elements)
+
+
+def remote_header(name: str, read: Callable[[int], bytes]) -> GgufHeader:
+    """The header of a file elsewhere; `read` gives its first bytes. Raises ModelLoadError."""
+    length = _FIRST_BYTES
+    while True:
+        data = read(length)
+        try:
+            return _Reader(data).header()
+        except KeyError as error:
+            raise ModelLoadError(f"{name} has a type of values that is not known.") from error
+        except (struct.error, ValueError, OverflowError) as error:
+            if len(data) < length or length >= _MAX_HEADER:  # that was all of it
+                raise ModelLoadError(f"{name} has no header of a GGUF model.") from error
+        length *= 4
 
 
 def read_header(path: Path) -> GgufHeader:
@@ -108,10 +136,13 @@ def read_header(path: Path) -> GgufHeader:
 class _Reader:
     """Reads a header from its beginning to its end; numbers may be in either order of bytes."""
 
-    def __init__(self, data: mmap.mmap) -> None:
+    def __init__(self, data: mmap.mmap | bytes) -> None:
+        if data[: len(_MAGIC)] != _MAGIC:
+            raise ValueError("not a GGUF model")
         self._data = data
         self._at = len(_MAGIC)
         self._order = "<"
+        self._elements = 0
         self._texts = 0
         """The bytes of all texts so far."""
         self._array_length = 0
@@ -142,7 +173,7 @@ class _Reader:
         start = -(-self._at // alignment) * alignment  # rounded up
         needs = start + max(ends) if ends else self._at
         _check_numbers(values)
-        return GgufHeader(values, tensors, needs, weights, vocabulary, start)
+        return GgufHeader(values, tensors, needs, weights, vocabulary, start, self._elements)
 
     def _scalar(self, code: str) -> Any:
         """The next number, by its code in `struct`."""
@@ -207,6 +238,7 @@ class _Reader:
         elements_per_block, block_bytes = _BLOCKS.get(kind, (1, 0))
         offset: int = self._scalar("Q")
         weights[name] = elements // elements_per_block * block_bytes
+        self._elements += elements
         return offset + weights[name]
 
 

@@ -48,9 +48,10 @@ class ModelSizes(Struct, frozen=True):
     sequence of a recurrent model. `embedding` always stays in the memory of the CPU. `output` are
     the weights behind the layers. If they are `tied`, the embedding is used again, and a GPU gets a
     copy of it. A state that `forgets` keeps those behind earlier tokens, too. `experts` are the
-    part of each layer's weights that may stay in the memory of the CPU, and `expert_tensor` is the
-    largest tensor of them. Each `group` of heads shares keys and values. The other fields are
-    widths in numbers.
+    part of each layer's weights that may stay in the memory of the CPU, `expert_tensor` is the
+    largest tensor of them, and a token uses `expert_share` of them. `lookup` are more embeddings,
+    one for each layer, which stay in the memory of the CPU, too. A weight has `bits` on average.
+    Each `group` of heads shares keys and values. The other fields are widths in numbers.
     """
 
     layers: tuple[int, ...]
@@ -68,13 +69,16 @@ class ModelSizes(Struct, frozen=True):
     forgets: bool = False
     experts: tuple[int, ...] = ()
     expert_tensor: int = 0
+    expert_share: float = 1.0
+    lookup: int = 0
+    bits: float = 0.0
     head: int = 0
     group: int = 1
 
     @property
     def weights(self) -> int:
         """All weights, each once."""
-        return sum(self.layers) + self.output + (0 if self.tied else self.embedding)
+        return sum(self.layers) + self.output + self.lookup + (0 if self.tied else self.embedding)
 
     @property
     def keeps_state(self) -> bool:
@@ -128,10 +132,11 @@ def model_sizes(header: gguf.GgufHeader, settings: LlamaCppSection) -> ModelSize
         else:
             outside_layers += size
     embedding = header.weights.get("token_embd.weight", 0)
+    lookup = header.weights.get("per_layer_token_embd.weight", 0)
+    outside_layers -= lookup
     tied = "output.weight" not in header.weights
-    key, value = values.head_widths()
-    key_bytes = _NUMBER_BYTES[settings.cache_type_k] * key
-    value_bytes = _NUMBER_BYTES[settings.cache_type_v] * value
+    key_bytes = _NUMBER_BYTES[settings.cache_type_k]
+    value_bytes = _NUMBER_BYTES[settings.cache_type_v]
     recurrent = values.recurrent_layers(count)
     heads = values.each("attention.head_count_kv", count)
     # Without it, each head has keys and values of its own.
@@ -143,8 +148,10 @@ def model_sizes(header: gguf.GgufHeader, settings: LlamaCppSection) -> ModelSize
         output=outside_layers if tied else outside_layers - embedding,
         tied=tied,
         cells=tuple(
-            0 if has_state else round(layer_heads * (key_bytes + value_bytes))
-            for layer_heads, has_state in zip(heads, recurrent, strict=True)
+            0 if has_state else round(layer_heads * (key_bytes * key + value_bytes * value))
+            for layer_heads, has_state, (key, value) in zip(
+                heads, recurrent, values.cell_widths(count), strict=True
+            )
         ),
         states=tuple(values.state() if has_state else 0 for has_state in recurrent),
         trained_context=values.number("context_length"),
@@ -156,7 +163,10 @@ def model_sizes(header: gguf.GgufHeader, settings: LlamaCppSection) -> ModelSize
         forgets=values.values.get("general.architecture") in _FORGETTING,
         experts=tuple(experts),
         expert_tensor=expert_tensor,
-        head=key,
+        expert_share=values.number("expert_used_count", 1) / (values.number("expert_count") or 1),
+        lookup=lookup,
+        bits=8 * sum(header.weights.values()) / (header.elements or 1),
+        head=values.head_widths()[0],
         group=most_heads // max((1, *heads)),
     )
 
@@ -191,19 +201,38 @@ class _Values(Struct, frozen=True):
         key = self.number("attention.key_length", width)
         return key, self.number("attention.value_length", width)
 
+    def cell_widths(self, count: int) -> list[tuple[int, int]]:
+        """The widths of each layer's keys and values, 0 for those that are not kept."""
+        key, value = self.head_widths()
+        if self.number("attention.key_length_mla"):  # values are computed from the keys
+            return [(key, 0)] * count
+        narrow = self.number("attention.key_length_swa", key)
+        in_window = (narrow, self.number("attention.value_length_swa", value))
+        has_window = self.each("attention.sliding_window_pattern", count)
+        last = count - self.number("attention.shared_kv_layers")  # those behind it use its cells
+        widths = [in_window if layer_has else (key, value) for layer_has in has_window]
+        return [*widths[:last], *[(0, 0)] * (count - last)]
+
     def recurrent_layers(self, count: int) -> list[bool]:
         """Which layers have a state instead of cells."""
-        if not self.number("ssm.state_size"):
+        if not self.number("ssm.state_size") and not self.number("shortconv.l_cache"):
             return [False] * count
         heads = self.each("attention.head_count_kv", count)
         every = self.number("full_attention_interval")
         if every and all(heads):  # where all layers have heads, the interval tells
             last = count - self.number("nextn_predict_layers")  # those behind it only draft
             return [(layer + 1) % every != 0 and layer < last for layer in range(count)]
+        feeds = self._value("feed_forward_length")
+        if isinstance(feeds, list):  # a layer that is only that has neither
+            return [
+                not either for either in map(max, heads, self.each("feed_forward_length", count))
+            ]
         return [not layer_heads for layer_heads in heads]
 
     def state(self) -> int:
         """The state of one layer for one sequence, in full width as llama.cpp keeps it."""
+        if convolution := self.number("shortconv.l_cache"):
+            return _FLOAT * (convolution - 1) * self.number("embedding_length")
         inner, state = self.number("ssm.inner_size"), self.number("ssm.state_size")
         groups = self.number("ssm.group_count")
         # Inputs of the last tokens, which the convolution needs again, and the state itself.

@@ -1,0 +1,151 @@
+"""Which models of the table suit this machine, by the same plan that loads them."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from msgspec import Struct
+
+from shepherd.backends.base import Memory
+from shepherd.backends.llamacpp.native.devices import Device
+from shepherd.backends.llamacpp.native.fitting import Fit, fit_model, free_memory, model_gpus
+from shepherd.backends.llamacpp.native.gguf import GgufHeader
+from shepherd.backends.llamacpp.native.speed import (
+    Speed,
+    measured_speed,
+    reading_speed,
+    writing_speed,
+)
+from shepherd.catalog.local_models import LocalModel, local_models
+from shepherd.config.llamacpp import LlamaCppSection
+
+LEAST_CONTEXT, GOOD_CONTEXT = 16_384, 65_536
+"""Tokens that an agent needs, and that it is content with."""
+
+FAST = 10.0
+"""Tokens per second from which a person reads along."""
+
+_FEW_BITS = 4.0
+
+_GENERATION = timedelta(days=540)
+"""Models that are older than the newest by this much are behind newer ones of a smaller size."""
+
+
+class Machine(Struct, frozen=True):
+    """What models can use here."""
+
+    memory: Memory
+    devices: Sequence[Device]
+    speed: Speed
+
+
+class Plan(Struct, frozen=True):
+    """How a model would be loaded: with a cache in f16, and in q8_0. Speeds of 0 are not known."""
+
+    fit: Fit
+    small: Fit
+    fits: bool
+    writing: float
+    reading: float
+
+    @property
+    def has_good_context(self) -> bool:
+        """Whether the context is as large as an agent likes it, or as the model has it."""
+        return self.fit.context >= min(GOOD_CONTEXT, self.fit.demand.sizes.trained_context)
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether it writes as fast as a person reads; what is on GPUs alone, is."""
+        fit = self.fit
+        return self.writing >= FAST or (not self.writing and fit.layers == fit.demand.all_layers)
+
+
+class Pick(Struct, frozen=True):
+    """A model in the quantisation that suits the machine, or in its smallest one."""
+
+    model: LocalModel
+    quant: str
+    plan: Plan
+
+    @property
+    def suits(self) -> bool:
+        """Whether it fits with the context that an agent needs, and writes fast enough."""
+        return self.plan.fits and self.plan.is_fast
+
+
+def this_machine(settings: LlamaCppSection) -> Machine:
+    """What is free now, and a speed that is measured in a second."""
+    devices = model_gpus(settings)
+    return Machine(free_memory(devices), devices, measured_speed(devices))
+
+
+def make_plan(header: GgufHeader, settings: LlamaCppSection, machine: Machine) -> Plan:
+    """How a model with this header would be loaded, and how fast it would be."""
+
+    def fit(kind: str) -> Fit:
+        # Which attention is faster is measured for each kind of heads when a model is loaded.
+        changes = {"cache_type_k": kind, "cache_type_v": kind, "flash_attention": "on"}
+        own = settings.model_copy(update=changes)
+        return fit_model(header, own, limit=machine.memory, devices=machine.devices)
+
+    whole, small = fit("f16"), fit("q8_0")
+    least = min(LEAST_CONTEXT, whole.demand.context)
+    fits = whole.memory.fits(machine.memory) and small.context >= least
+    return Plan(
+        whole, small, fits, writing_speed(whole, machine.speed), reading_speed(whole, machine.speed)
+    )
+
+
+def picks(settings: LlamaCppSection, machine: Machine) -> Sequence[Pick]:
+    """All models of the table, those that suit best first: the largest, and newer ones first."""
+    settings = settings.model_copy(update={"context_size": 0})
+    every = [best_quant(model, settings, machine) for model in local_models()]
+    newest = max(pick.model.released for pick in every)
+
+    def rank(pick: Pick) -> tuple[bool, bool, bool, float]:
+        is_recent = newest - pick.model.released < _GENERATION
+        return pick.suits, pick.plan.fits, is_recent, pick.model.parameters
+
+    return sorted(every, key=rank, reverse=True)
+
+
+def best_quant(model: LocalModel, settings: LlamaCppSection, machine: Machine) -> Pick:
+    """The largest quantisation that is fast with a good context, else what comes next to it.
+
+    Weights of less than four bits lose much and gain little speed: only where no others fit.
+    """
+    sizes = sorted(model.quants, key=model.size, reverse=True)
+    every = [
+        Pick(model, quant, make_plan(expected_header(model, quant), settings, machine))
+        for quant in sizes
+    ]
+    fitting = [pick for pick in every if pick.plan.fits] or every[-1:]
+    whole = model.parameters * 1e9 * _FEW_BITS / 8
+    fitting = [pick for pick in fitting if model.size(pick.quant) >= whole] or fitting
+    fast = [pick for pick in fitting if pick.suits]
+    good = [pick for pick in fast if pick.plan.has_good_context]
+    undivided = [pick for pick in good if not pick.plan.fit.is_divided]
+    return next((picks[0] for picks in (undivided, good, fast) if picks), fitting[-1])
+
+
+def expected_header(model: LocalModel, quant: str) -> GgufHeader:
+    """What the header of a file will be like: its size, shared out by the numbers of weights."""
+    numbers = {key: value for key, value in model.gguf.items() if isinstance(value, int)}
+    layers, width = numbers["block_count"], numbers["embedding_length"]
+    total, rows = model.parameters * 1e9, model.vocabulary * width
+    lookup = model.vocabulary * numbers.get("embedding_length_per_layer_input", 0) * layers
+    first, count = numbers.get("leading_dense_block_count", 0), numbers.get("expert_count", 0)
+    unused = 1 - numbers.get("expert_used_count", 0) / (count or 1)
+    experts = (total - model.active * 1e9) / unused if count else 0.0
+    rest = total - rows * (1 if model.tied else 2) - lookup - experts
+    elements = {"token_embd.weight": rows, "per_layer_token_embd.weight": lookup}
+    if not model.tied:
+        elements["output.weight"] = rows
+    elements |= {f"blk.{i}.other": rest / layers for i in range(layers)}
+    for part in ("up", "down", "gate") if count else ():
+        names = (f"blk.{i}.ffn_{part}_exps.weight" for i in range(first, layers))
+        elements |= dict.fromkeys(names, experts / (layers - first) / 3)
+    each = model.size(quant) / total
+    values = {f"{model.architecture}.{key}": value for key, value in model.gguf.items()}
+    values |= {"general.architecture": model.architecture}
+    weights = {name: round(number * each) for name, number in elements.items()}
+    return GgufHeader(values, len(weights), 0, weights, model.vocabulary, 0, round(total))
