@@ -17,6 +17,8 @@ from stat import S_ISREG
 
 from msgspec import Struct
 
+from shepherd.json_text import as_objects, object_in
+
 MIN_BYTES = 1_048_576
 """Smaller files in other programs' directories are vocabularies and tests."""
 
@@ -28,6 +30,9 @@ MAX_DEPTH = 4
 """The depth of a search: Hugging Face has models--OWNER--NAME/snapshots/VERSION/QUANT."""
 
 SUFFIX = ".gguf"
+_OLLAMA_MODEL = "application/vnd.ollama.image.model"
+_OLLAMA_SERVICE = Path("/usr/share/ollama/.ollama/models")
+"""Where Ollama keeps models on Linux if it runs as a service."""
 _PART = re.compile(r"-\d{5}-of-(?P<count>\d{5})$")
 _PROJECTOR = re.compile("mmproj", re.IGNORECASE)
 _NOT_A_MODEL = re.compile(r"mmproj|imatrix|(^|-)vocab(?![a-z])", re.IGNORECASE)
@@ -35,10 +40,19 @@ _NOT_A_PLACE = re.compile(r"\.|blobs$|refs$|datasets--|spaces--|node_modules$|__
 
 
 class ModelFile(Struct, frozen=True):
-    """A model's first file; `size` is the size of all its parts in bytes."""
+    """A model's first file; `size` is the size of all its parts in bytes.
+
+    `called` is its name where that is not the file's, as in the store of Ollama.
+    """
 
     path: Path
     size: int
+    called: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name that a user gives, without suffix and part number."""
+        return self.called or model_name(self.path.name)
 
 
 def is_model_name(name: str) -> bool:
@@ -86,6 +100,34 @@ def model_files(env: Mapping[str, str], models_dir: Path) -> Iterator[ModelFile]
                 if model.size >= MIN_BYTES and identity not in seen:
                     seen.add(identity)
                     yield model
+    yield from _ollama_models(env)
+
+
+def _ollama_models(env: Mapping[str, str]) -> Iterator[ModelFile]:
+    """The models in the store of Ollama, by the names that it gives them, as `qwen3:4b`.
+
+    A manifest names the blobs of a model, among them one in GGUF.
+    """
+    home = Path(env.get("HOME") or Path.home())
+    own = _directory_from(env, home, "OLLAMA_MODELS")
+    for store in [own] if own else [home / ".ollama" / "models", _OLLAMA_SERVICE]:
+        manifests = islice((store / "manifests").glob("*/*/*/*"), MAX_EFFORT)
+        for manifest in sorted(manifests):
+            with suppress(OSError):
+                layers = as_objects(object_in(manifest.read_bytes()).get("layers"))
+                weights = (part for part in layers if part.get("mediaType") == _OLLAMA_MODEL)
+                digest = str(next(weights, {}).get("digest", ""))
+                blob = store / "blobs" / digest.replace(":", "-")
+                if digest and blob.is_file():
+                    yield ModelFile(blob, blob.stat().st_size, _ollama_name(manifest))
+
+
+def _ollama_name(manifest: Path) -> str:
+    """`qwen3:4b` of registry.ollama.ai/library/qwen3/4b; other owners and hosts stay."""
+    host, owner, name, tag = manifest.parts[-4:]
+    owner = "" if owner == "library" else f"{owner}/"
+    host = "" if host == "registry.ollama.ai" else f"{host}/"
+    return f"{host}{owner}{name}:{tag}"
 
 
 def usual_places(env: Mapping[str, str], models_dir: Path) -> list[Path]:

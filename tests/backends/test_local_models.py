@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from shepherd.backends.llamacpp.native.picking import expected_header
+from shepherd.backends.llamacpp.native.sizes import model_sizes
 from shepherd.catalog.local_models import LocalModel, find_local_model, local_models
+from shepherd.config.llamacpp import LlamaCppSection
 
 TABLE: dict[str, Any] = tomllib.loads(
     (files("shepherd.config") / "local_models.toml").read_text(encoding="utf-8")
@@ -49,9 +52,25 @@ def test_sizes_are_like_those_of_the_bits(model: LocalModel) -> None:
     for quant in model.quants:
         bits = model.size(quant) * 8 / (model.parameters * 1e9)
         expected = TABLE["bits"].get(quant.removeprefix("UD-"), bits)
-        assert 0.8 * expected < bits < 1.25 * expected
+        assert 0.8 * expected < bits < 1.3 * expected
         assert 2.3 < bits < 9
     sizes = [model.size(quant) for quant in model.quants]
     assert sizes == sorted(sizes)
     assert 0 <= model.active < model.parameters
     assert bool(model.active) == ("expert_count" in model.gguf)
+
+
+@each_model
+def test_a_header_has_the_weights_of_the_model(model: LocalModel) -> None:
+    """Those of a token are about the active ones; some publishers don't count embeddings."""
+    quant = next(iter(model.quants))
+    header = expected_header(model, quant)
+    assert min(header.weights.values()) >= 0
+    assert sum(header.weights.values()) == pytest.approx(model.size(quant), rel=0.001)
+    sizes = model_sizes(header, LlamaCppSection())
+    each = model.size(quant) / model.parameters
+    experts = sum(sizes.experts) * (1 - sizes.expert_share)
+    rows = sizes.embedding * (1 if sizes.tied else 2)
+    if model.active:
+        used = (sizes.weights - experts) / each
+        assert used - rows / each - 0.8 < model.active < used + 0.8

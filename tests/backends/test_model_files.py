@@ -1,11 +1,12 @@
 """GGUF files where programs keep them."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from shepherd.backends.llamacpp.native.gguf import available_models
+from shepherd.backends.llamacpp.native.gguf import available_models, locate_model
 from shepherd.catalog.hub import HubFile, choose_files, parse_selection
 from shepherd.catalog.model_files import (
     MAX_DEPTH,
@@ -143,3 +144,50 @@ def test_a_directory_that_is_not_there_has_no_models(tmp_path: Path) -> None:
     assert models_in(tmp_path / "none") == []
     assert available_models(tmp_path / "none") == []
     assert local_models(tmp_path / "none") == []
+
+
+def ollama(store: Path, place: str, media: str = "model") -> Path:
+    """A model in the store of Ollama, whose manifest is at `place`; returns its blob."""
+    digest = f"sha256-{place.replace('/', '')}"
+    layers = [
+        {"mediaType": "application/vnd.ollama.image.template", "digest": "sha256:0"},
+        {"mediaType": f"application/vnd.ollama.image.{media}", "digest": digest.replace("-", ":")},
+    ]
+    manifest = store / "manifests" / place
+    manifest.parent.mkdir(parents=True, exist_ok=True)
+    manifest.write_text(json.dumps({"schemaVersion": 2, "layers": layers}))
+    return gguf(store / "blobs" / digest)
+
+
+def test_the_store_of_ollama(tmp_path: Path) -> None:
+    store = tmp_path / ".ollama" / "models"
+    blobs = {
+        "qwen3:4b": ollama(store, "registry.ollama.ai/library/qwen3/4b"),
+        "me/own:latest": ollama(store, "registry.ollama.ai/me/own/latest"),
+        "hf.co/unsloth/x-GGUF:Q4_K_M": ollama(store, "hf.co/unsloth/x-GGUF/Q4_K_M"),
+    }
+    ollama(store, "registry.ollama.ai/library/adapter/1", media="adapter")
+    ollama(store, "registry.ollama.ai/library/gone/1").unlink()
+    (store / "manifests/registry.ollama.ai/library/qwen3/broken").write_text("{")
+    named = {file.called: file.path for file in model_files({"HOME": str(tmp_path)}, tmp_path)}
+    assert named == blobs
+    elsewhere = {"HOME": "/none", "OLLAMA_MODELS": str(store)}
+    assert {file.path for file in model_files(elsewhere, tmp_path / "ours")} == {*blobs.values()}
+
+
+def test_a_name_of_another_program_means_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("OLLAMA_MODELS", raising=False)
+    store = tmp_path / ".ollama" / "models"
+    blob = ollama(store, "registry.ollama.ai/library/qwen3/4b")
+    ollama(store, "registry.ollama.ai/library/qwen3/4b-q8_0")
+    studio = gguf(tmp_path / ".lmstudio/models/maker/name/Granite-Q4_K_M.gguf")
+    models = tmp_path / "ours"
+    assert locate_model("qwen3:4b", models) == blob
+    assert locate_model("granite", models) == studio
+    with pytest.raises(ModelLoadError, match="could be any of: qwen3:4b, qwen3:4b-q8_0"):
+        locate_model("qwen3", models)
+    own = gguf(models / "qwen3:4b-mine.gguf")
+    assert locate_model("qwen3:4b", models) == own

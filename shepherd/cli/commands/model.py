@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shepherd.cli.commands.output import note, show, show_rows, size_text
+from shepherd.cli.commands.pick import pick
 from shepherd.cli.request import loaded_config
 from shepherd.config.llamacpp import MIN_CONTEXT
 from shepherd.errors import ModelLoadError
@@ -24,6 +25,7 @@ HOW_TO_GET = "`shepherd model pull OWNER/NAME` gets one"
 model = typer.Typer(
     name="model", help="Models on this machine and on Ollama servers.", no_args_is_help=True
 )
+model.command("pick")(pick)
 OnServer = Annotated[
     str,
     typer.Option(

@@ -1,6 +1,7 @@
 """Files of models in GGUF: where one is, what its header says, and whether it is whole."""
 
 import mmap
+import os
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +10,7 @@ from typing import Any, cast
 
 from msgspec import Struct, structs
 
-from shepherd.catalog.model_files import SUFFIX, models_in
+from shepherd.catalog.model_files import SUFFIX, model_files, models_in
 from shepherd.errors import ModelLoadError
 
 _MAGIC = b"GGUF"
@@ -267,8 +268,8 @@ def number_of(values: Mapping[str, Any], key: str, default: int = 0) -> int:
 def locate_model(name: str, models_dir: str | Path, cwd: Path | None = None) -> Path:
     """The file of a path, or of a model in `models_dir`, with or without its suffix.
 
-    The beginning of a name is enough if only one model matches. Raises ModelLoadError, which lists
-    the models.
+    The beginning of a name is enough if only one model matches. If none does, the stores of other
+    programs are searched, where a model stays. Raises ModelLoadError, which lists the models.
     """
     models = Path(models_dir).expanduser()
     path = Path(name).expanduser()
@@ -310,12 +311,17 @@ def _only_model(directory: Path) -> Path:
 def _by_prefix(name: str, models_dir: Path) -> Path:
     """The only model whose name begins so."""
     models = available_models(models_dir)
-    matches = [path for path in models if path.name.lower().startswith(name.lower())]
-    if len(matches) == 1:
-        return _file_of(matches[0])
-    if matches:
-        names = ", ".join(path.name for path in matches[:10])
-        raise ModelLoadError(f"'{name}' could be any of: {names}.")
+    found = {path.name: path for path in models if path.name.lower().startswith(name.lower())}
+    if not found:
+        others = model_files(os.environ, models_dir)
+        found = {
+            file.name: file.path for file in others if file.name.lower().startswith(name.lower())
+        }
+        found = {key: path for key, path in found.items() if key.lower() == name.lower()} or found
+    if len(found) == 1:
+        return _file_of(*found.values())
+    if found:
+        raise ModelLoadError(f"'{name}' could be any of: {', '.join([*found][:10])}.")
     names = ", ".join(path.name for path in models[:10])
     there = f"Models there: {names}." if names else "There are no models there yet."
     raise ModelLoadError(f"No model '{name}' as a path or in {models_dir}. {there}")

@@ -26,6 +26,9 @@ FAST = 10.0
 
 _FEW_BITS = 4.0
 
+_UNGATED = frozenset({"nemotron_h_moe"})
+"""The architectures whose experts have two matrices."""
+
 _GENERATION = timedelta(days=540)
 """Models that are older than the newest by this much are behind newer ones of a smaller size."""
 
@@ -85,7 +88,14 @@ def make_plan(header: GgufHeader, settings: LlamaCppSection, machine: Machine) -
         # Which attention is faster is measured for each kind of heads when a model is loaded.
         changes = {"cache_type_k": kind, "cache_type_v": kind, "flash_attention": "on"}
         own = settings.model_copy(update=changes)
-        return fit_model(header, own, limit=machine.memory, devices=machine.devices)
+        found = fit_model(header, own, limit=machine.memory, devices=machine.devices)
+        if not found.hosted:
+            return found
+        # A context beyond what an agent likes is not worth experts on the host.
+        own = own.model_copy(update={"cpu_moe": 0})
+        together = fit_model(header, own, limit=machine.memory, devices=machine.devices)
+        is_better = together.context >= GOOD_CONTEXT and not together.is_divided
+        return together if is_better else found
 
     whole, small = fit("f16"), fit("q8_0")
     least = min(LEAST_CONTEXT, whole.demand.context)
@@ -103,7 +113,9 @@ def picks(settings: LlamaCppSection, machine: Machine) -> Sequence[Pick]:
 
     def rank(pick: Pick) -> tuple[bool, bool, bool, float]:
         is_recent = newest - pick.model.released < _GENERATION
-        return pick.suits, pick.plan.fits, is_recent, pick.model.parameters
+        if not pick.suits:
+            return False, pick.plan.fits, True, pick.plan.writing
+        return True, True, is_recent, pick.model.parameters
 
     return sorted(every, key=rank, reverse=True)
 
@@ -120,7 +132,7 @@ def best_quant(model: LocalModel, settings: LlamaCppSection, machine: Machine) -
     ]
     fitting = [pick for pick in every if pick.plan.fits] or every[-1:]
     whole = model.parameters * 1e9 * _FEW_BITS / 8
-    fitting = [pick for pick in fitting if model.size(pick.quant) >= whole] or fitting
+    fitting = [pick for pick in fitting if model.size(pick.quant) >= whole] or fitting[:1]
     fast = [pick for pick in fitting if pick.suits]
     good = [pick for pick in fast if pick.plan.has_good_context]
     undivided = [pick for pick in good if not pick.plan.fit.is_divided]
@@ -129,23 +141,27 @@ def best_quant(model: LocalModel, settings: LlamaCppSection, machine: Machine) -
 
 def expected_header(model: LocalModel, quant: str) -> GgufHeader:
     """What the header of a file will be like: its size, shared out by the numbers of weights."""
-    numbers = {key: value for key, value in model.gguf.items() if isinstance(value, int)}
+    values = model.gguf
+    numbers = {key: value for key, value in values.items() if isinstance(value, int)}
     layers, width = numbers["block_count"], numbers["embedding_length"]
-    total, rows = model.parameters * 1e9, model.vocabulary * width
+    rows = model.vocabulary * width
     lookup = model.vocabulary * numbers.get("embedding_length_per_layer_input", 0) * layers
-    first, count = numbers.get("leading_dense_block_count", 0), numbers.get("expert_count", 0)
-    unused = 1 - numbers.get("expert_used_count", 0) / (count or 1)
-    experts = (total - model.active * 1e9) / unused if count else 0.0
-    rest = total - rows * (1 if model.tied else 2) - lookup - experts
     elements = {"token_embd.weight": rows, "per_layer_token_embd.weight": lookup}
     if not model.tied:
         elements["output.weight"] = rows
-    elements |= {f"blk.{i}.other": rest / layers for i in range(layers)}
-    for part in ("up", "down", "gate") if count else ():
-        names = (f"blk.{i}.ffn_{part}_exps.weight" for i in range(first, layers))
-        elements |= dict.fromkeys(names, experts / (layers - first) / 3)
+    if count := numbers.get("expert_count", 0):
+        feeds = values.get("feed_forward_length")
+        mixed = range(numbers.get("leading_dense_block_count", 0), layers)
+        mixed = [i for i in mixed if feeds[i]] if isinstance(feeds, list) else mixed
+        inner = numbers.get("moe_latent_size", width)
+        tensor = inner * numbers["expert_feed_forward_length"] * count
+        parts = ("up", "down") if model.architecture in _UNGATED else ("up", "down", "gate")
+        elements |= {f"blk.{i}.ffn_{part}_exps.weight": tensor for i in mixed for part in parts}
+    total = round(model.parameters * 1e9)
+    rest = (total - sum(elements.values())) // layers
+    elements |= {f"blk.{i}.other": rest for i in range(layers)}
     each = model.size(quant) / total
-    values = {f"{model.architecture}.{key}": value for key, value in model.gguf.items()}
-    values |= {"general.architecture": model.architecture}
+    named = {f"{model.architecture}.{key}": value for key, value in values.items()}
+    named |= {"general.architecture": model.architecture}
     weights = {name: round(number * each) for name, number in elements.items()}
-    return GgufHeader(values, len(weights), 0, weights, model.vocabulary, 0, round(total))
+    return GgufHeader(named, len(weights), 0, weights, model.vocabulary, 0, total)

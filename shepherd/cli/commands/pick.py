@@ -1,0 +1,131 @@
+"""`shepherd model pick`: which open models this machine can run well."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shepherd.cli.commands.arguments import Json
+from shepherd.cli.commands.output import note, show_table, size_text
+from shepherd.cli.request import loaded_config
+
+if TYPE_CHECKING:
+    from shepherd.backends.llamacpp.native.picking import Machine, Pick, Plan
+
+_LISTED = 12
+_HEAD = ("model", "quant", "download", "context", "in q8_0", "writes", "reads", "licence")
+
+
+def pick(
+    context: typer.Context,
+    *,
+    everything: Annotated[
+        bool, typer.Option("--all", help="List the models that do not fit or are slow, too.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """List open models that call tools well and suit this machine, the best ones first.
+
+    Each is the largest quantisation that fits beside a context for an agent, and writes fast
+    enough. Nothing goes over the network; a speed is measured in a second.
+    """
+    from shepherd.backends.llamacpp.native.picking import picks, this_machine
+
+    settings = loaded_config(context).llamacpp
+    machine = this_machine(settings)
+    every = picks(settings, machine)
+    room = _free_disk(settings.models_path)
+    if as_json:
+        rows = [_numbers(each, room) for each in every]
+        typer.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        return
+    chosen = every if everything else [each for each in every if each.suits][:_LISTED]
+    chosen = chosen or [each for each in every if each.plan.fits][:_LISTED]
+    show_table([_HEAD, *map(_row, chosen)])
+    note(_machine_text(machine))
+    if not any(each.suits for each in every):
+        note("None writes as fast as a person reads here.")
+    large = [each for each in chosen if each.model.size(each.quant) > room]
+    if large:
+        note(f"The disk has {size_text(room)} left: too little for {len(large)} of them.")
+    note("`shepherd model pull NAME` gets one; `--all` lists the others.")
+
+
+def speed_rows(plan: "Plan") -> dict[str, str]:
+    """The speeds and contexts of a plan, for `shepherd model info`."""
+    return {
+        "contexts": f"{plan.fit.context:,} tokens fit in f16, {plan.small.context:,} in q8_0",
+        "speed": f"writes {_speed(plan.writing)} and reads {_speed(plan.reading)} (predicted)",
+    }
+
+
+def _row(pick: "Pick") -> Sequence[str]:
+    """A model in one line."""
+    model, plan = pick.model, pick.plan
+    if not plan.fits:
+        numbers = ("too large", "", "", "")
+    else:
+        contexts = (f"{plan.fit.context:,}", f"{plan.small.context:,}")
+        numbers = (*contexts, _speed(plan.writing), _speed(plan.reading))
+    about = "" if model.quants[pick.quant] else "~"
+    size = f"{about}{size_text(model.size(pick.quant))}"
+    return (model.name, pick.quant, size, *numbers, model.licence)
+
+
+def _speed(tokens: float) -> str:
+    """Tokens per second in few digits; "?" if that is not known."""
+    return f"~{tokens:.{0 if tokens >= 10 else 1}f}/s" if tokens else "?"
+
+
+def _machine_text(machine: "Machine") -> str:
+    """What was found, in a sentence."""
+    gpus = ", ".join(device.description for device in machine.devices)
+    memory = f"{size_text(machine.memory.ram)} of memory are free"
+    if gpus:
+        memory += f", and {size_text(machine.memory.vram)} on {gpus}"
+    speed = machine.speed.ram / 1e9
+    return f"{memory}; the processor reads {speed:.1f} GB/s of weights." if speed else f"{memory}."
+
+
+def _free_disk(directory: Path) -> int:
+    """The free bytes of the disk that a directory is or would be on."""
+    existing = next(path for path in (directory, *directory.parents) if path.exists())
+    return shutil.disk_usage(existing).free
+
+
+def _numbers(pick: "Pick", room: int) -> dict[str, object]:
+    """A model as JSON; sizes are in bytes, speeds in tokens per second or null."""
+    model, plan = pick.model, pick.plan
+    size = model.size(pick.quant)
+    return {
+        "name": model.name,
+        "pull": f"{model.repository}:{pick.quant}",
+        "quant": pick.quant,
+        "suits": pick.suits,
+        "fits": plan.fits,
+        "download": size,
+        "download_is_published": bool(model.quants[pick.quant]),
+        "disk_has_room": size <= room,
+        "context": plan.fit.context,
+        "context_q8_0": plan.small.context,
+        "trained_context": model.gguf["context_length"],
+        "gpu_layers": plan.fit.layers,
+        "cpu_moe": plan.fit.hosted,
+        "memory": plan.fit.memory.ram,
+        "gpu_memory": plan.fit.memory.vram,
+        "writes_per_second": round(plan.writing, 2) or None,
+        "reads_per_second": round(plan.reading, 2) or None,
+        "parameters": round(model.parameters * 1e9),
+        "active_parameters": round((model.active or model.parameters) * 1e9),
+        "tool_calls": True,
+        "thinking": model.thinking,
+        "images": model.images,
+        "mtp": model.mtp,
+        "licence": model.licence,
+        "licence_url": model.licence_url,
+        "released": model.released.isoformat(),
+        "sources": model.sources,
+    }
