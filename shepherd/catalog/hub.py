@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 from time import sleep
 from typing import Any, BinaryIO, cast
@@ -261,19 +262,66 @@ def _downloaded(repo: str, file: HubFile, target: Path) -> Path:
     huggingface_hub deletes the part of a download that ends too early; this continues it.
     """
     import huggingface_hub.utils
-    from huggingface_hub import hf_hub_url
 
     utils = cast(Any, huggingface_hub.utils)  # huggingface_hub is partly untyped
-    headers = cast(dict[str, str], utils.build_hf_headers())
-    source = Source(hf_hub_url(repo, file.name), file.size, file.sha256, headers)
+    source = _source(repo, file)
     target.parent.mkdir(parents=True, exist_ok=True)
     with utils.tqdm(desc=target.name, total=file.size or None, unit="B", unit_scale=True) as bar:
         try:
             return download(source, target, bar.update)
         except DownloadError as error:
-            is_gated = error.status in (401, 403)
-            message = _GATED if is_gated else _UNREACHABLE
-            raise ModelLoadError(message.format(repo=repo, reason=error)) from error
+            raise _load_error(repo, error) from error
+
+
+def file_starts(text: str) -> list[tuple[HubFile, Callable[[int], bytes]]]:
+    """The files of a model on the hub, each with a function that reads so many first bytes.
+
+    Raises ModelLoadError, as the functions do.
+    """
+    selection = parse_selection(text)
+    with _hub_errors(selection.repo):
+        files = choose_files(_files_of(selection.repo), selection)
+    return [(file, partial(_read_start, selection.repo, file)) for file in files]
+
+
+def _read_start(repo: str, file: HubFile, length: int) -> bytes:
+    """The first bytes of a file, also from a server that knows no ranges."""
+    source, data = _source(repo, file), bytearray()
+    headers = {**(source.headers or {}), "Accept-Encoding": "identity"}
+    headers["Range"] = f"bytes=0-{length - 1}"
+    try:
+        with (
+            httpx.Client(timeout=_TIMEOUT, follow_redirects=True) as client,
+            client.stream("GET", source.url, headers=headers) as response,
+        ):
+            if response.is_error:
+                status = response.status_code
+                raise DownloadError(f"it answers {status}", status)
+            for piece in response.iter_raw():
+                data += piece
+                if len(data) >= length:
+                    break
+    except httpx.TransportError as error:
+        raise _load_error(repo, DownloadError(str(error) or type(error).__name__)) from error
+    except DownloadError as error:
+        raise _load_error(repo, error) from error
+    return bytes(data[:length])
+
+
+def _source(repo: str, file: HubFile) -> Source:
+    """Where a file is."""
+    import huggingface_hub.utils
+    from huggingface_hub import hf_hub_url
+
+    utils = cast(Any, huggingface_hub.utils)  # huggingface_hub is partly untyped
+    headers = cast(dict[str, str], utils.build_hf_headers())
+    return Source(hf_hub_url(repo, file.name), file.size, file.sha256, headers)
+
+
+def _load_error(repo: str, error: DownloadError) -> ModelLoadError:
+    """The error with advice."""
+    message = _GATED if error.status in (401, 403) else _UNREACHABLE
+    return ModelLoadError(message.format(repo=repo, reason=error))
 
 
 def _is_whole(path: Path, file: HubFile) -> bool:

@@ -115,11 +115,9 @@ def _ollama_models(env: Mapping[str, str]) -> Iterator[ModelFile]:
         for manifest in sorted(manifests):
             with suppress(OSError):
                 layers = as_objects(object_in(manifest.read_bytes()).get("layers"))
-                weights = (part for part in layers if part.get("mediaType") == _OLLAMA_MODEL)
-                digest = str(next(weights, {}).get("digest", ""))
-                blob = store / "blobs" / digest.replace(":", "-")
-                if digest and blob.is_file():
-                    yield ModelFile(blob, blob.stat().st_size, _ollama_name(manifest))
+                parts = {part.get("mediaType"): part.get("digest") for part in layers}
+                blob = store / "blobs" / str(parts.get(_OLLAMA_MODEL)).replace(":", "-")
+                yield ModelFile(blob, blob.stat().st_size, _ollama_name(manifest))
 
 
 def _ollama_name(manifest: Path) -> str:

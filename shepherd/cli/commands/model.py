@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shepherd.cli.commands.output import note, show, show_rows, size_text
-from shepherd.cli.commands.pick import pick
+from shepherd.cli.commands.pick import absent_rows, pick, plan_rows
 from shepherd.cli.request import loaded_config
 from shepherd.config.llamacpp import MIN_CONTEXT
 from shepherd.errors import ModelLoadError
@@ -62,10 +62,15 @@ def list_models(context: typer.Context, provider: OnServer = "") -> None:
 @model.command("info")
 def info(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="A model as `--model` takes it.")],
+    name: Annotated[
+        str, typer.Argument(help="A model as `--model` takes it, of `pick`, or OWNER/NAME:QUANT.")
+    ],
     provider: OnServer = "",
 ) -> None:
-    """Describe a model; for a file, also tell whether it fits into this machine's memory."""
+    """Describe a model, and tell what of it fits into this machine and how fast it would be.
+
+    Of a model on the hub only the header is read.
+    """
     if provider:
         _ollama(provider).info(name)
         return
@@ -76,7 +81,13 @@ def info(
 
     config = loaded_config(context)
     directory = config.llamacpp.models_path
-    path = builtin_model() if name == BUILTIN_NAME else locate_model(name, directory)
+    try:
+        path = builtin_model() if name == BUILTIN_NAME else locate_model(name, directory)
+    except ModelLoadError:
+        if rows := absent_rows(name, config.llamacpp):
+            show_rows(rows)
+            return
+        raise
     summary = summarise(path)
     header = check_model_file(path)
     choice = choose_projector(path, header, config.llamacpp)  # the file that reads images
@@ -95,7 +106,7 @@ def info(
         "memory": _memory_text(summary, context_size, fit.context),
         "gpu": fit.text if fit.demand.gpus else "",
     }
-    show_rows(rows)
+    show_rows(rows | plan_rows(header, config.llamacpp))
 
 
 @model.command("pull")

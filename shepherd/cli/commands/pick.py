@@ -1,6 +1,7 @@
 """`shepherd model pick`: which open models this machine can run well."""
 
 import json
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,14 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shepherd.catalog.local_models import find_local_model
 from shepherd.cli.commands.arguments import Json
 from shepherd.cli.commands.output import note, show_table, size_text
 from shepherd.cli.request import loaded_config
+from shepherd.config.llamacpp import LlamaCppSection
 
 if TYPE_CHECKING:
-    from shepherd.backends.llamacpp.native.picking import Machine, Pick, Plan
+    from shepherd.backends.llamacpp.native.gguf import GgufHeader
+    from shepherd.backends.llamacpp.native.picking import Machine, Pick
 
 _LISTED = 12
+_ON_HUB = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+|/[\w./-]+\.gguf)?")
 _HEAD = ("model", "quant", "download", "context", "in q8_0", "writes", "reads", "licence")
 
 
@@ -54,12 +59,50 @@ def pick(
     note("`shepherd model pull NAME` gets one; `--all` lists the others.")
 
 
-def speed_rows(plan: "Plan") -> dict[str, str]:
-    """The speeds and contexts of a plan, for `shepherd model info`."""
+def plan_rows(header: "GgufHeader", settings: LlamaCppSection) -> dict[str, str]:
+    """What fits beside a model with this header, and how fast it would be."""
+    from shepherd.backends.llamacpp.native.picking import make_plan, this_machine
+
+    plan = make_plan(header, settings, this_machine(settings))
+    speeds = f"writes {_speed(plan.writing)} and reads {_speed(plan.reading)}, predicted"
+    if not plan.fits:
+        return {"fits": "no: it is too large for this machine"}
     return {
-        "contexts": f"{plan.fit.context:,} tokens fit in f16, {plan.small.context:,} in q8_0",
-        "speed": f"writes {_speed(plan.writing)} and reads {_speed(plan.reading)} (predicted)",
+        "fits": f"{plan.fit.context:,} tokens in f16, {plan.small.context:,} in q8_0",
+        "speed": speeds,
     }
+
+
+def absent_rows(name: str, settings: LlamaCppSection) -> dict[str, str]:
+    """The same of a model that is not here: one of the table, or OWNER/NAME:QUANT on the hub.
+
+    {} if the name can be neither. Raises ModelLoadError if the hub does not have it.
+    """
+    from shepherd.backends.llamacpp.native import gguf, picking
+    from shepherd.catalog.hub import file_starts
+
+    if model := find_local_model(name):
+        quant = picking.best_quant(model, settings, picking.this_machine(settings)).quant
+        header, size = picking.expected_header(model, quant), model.size(quant)
+        rows = {"from": f"the table; exact with {model.repository}:{quant}", "name": model.name}
+        rows |= {"quantisation": quant, "licence": f"{model.licence} ({model.licence_url})"}
+    elif _ON_HUB.fullmatch(name):
+        files = file_starts(name)
+        header = gguf.joined_header([gguf.remote_header(f.name, read) for f, read in files])
+        size = sum(file.size for file, _read in files)
+        label = gguf.text_of(header.values, "general.size_label")
+        rows = {"from": f"the header of {files[0][0].name}", "parameters": label}
+        rows |= {"name": gguf.text_of(header.values, "general.name")}
+    else:
+        return {}
+    architecture = gguf.text_of(header.values, "general.architecture")
+    context = gguf.number_of(header.values, f"{architecture}.context_length")
+    rows |= {
+        "architecture": architecture,
+        "size": size_text(size),
+        "context": f"{context:,} tokens",
+    }
+    return rows | plan_rows(header, settings)
 
 
 def _row(pick: "Pick") -> Sequence[str]:

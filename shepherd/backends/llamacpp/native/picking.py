@@ -1,5 +1,6 @@
 """Which models of the table suit this machine, by the same plan that loads them."""
 
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -24,7 +25,7 @@ LEAST_CONTEXT, GOOD_CONTEXT = 16_384, 65_536
 FAST = 10.0
 """Tokens per second from which a person reads along."""
 
-_FEW_BITS = 4.0
+_FEW_BITS = re.compile("Q[1-3]")
 
 _UNGATED = frozenset({"nemotron_h_moe"})
 """The architectures whose experts have two matrices."""
@@ -131,8 +132,7 @@ def best_quant(model: LocalModel, settings: LlamaCppSection, machine: Machine) -
         for quant in sizes
     ]
     fitting = [pick for pick in every if pick.plan.fits] or every[-1:]
-    whole = model.parameters * 1e9 * _FEW_BITS / 8
-    fitting = [pick for pick in fitting if model.size(pick.quant) >= whole] or fitting[:1]
+    fitting = [pick for pick in fitting if not _FEW_BITS.search(pick.quant)] or fitting[:1]
     fast = [pick for pick in fitting if pick.suits]
     good = [pick for pick in fast if pick.plan.has_good_context]
     undivided = [pick for pick in good if not pick.plan.fit.is_divided]
