@@ -8,6 +8,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from shepherd.backends.llamacpp import LlamaCppBackend
+from shepherd.backends.llamacpp.native import gguf
 from shepherd.backends.llamacpp.native.fitting import fit_model
 from shepherd.backends.llamacpp.native.gguf import check_model_file, read_header
 from shepherd.backends.llamacpp.native.sizes import model_sizes, summarise
@@ -161,3 +162,18 @@ def test_any_change_of_a_header_gives_a_header_or_a_sentence(
     with suppress(ModelLoadError):
         fit_model(check_model_file(path), settings())
         summarise(path)
+
+
+@pytest.mark.parametrize("first", [5, 100, 4096, 1 << 20])
+def test_a_header_is_read_piece_by_piece(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gguf, "_FIRST_BYTES", first)
+    data = PUP.read_bytes()
+    assert gguf.remote_header("pup", lambda length: data[:length]) == gguf.read_header(PUP)
+
+
+def test_what_is_no_header_elsewhere_is_told() -> None:
+    data = PUP.read_bytes()
+    header = gguf.read_header(PUP)
+    for start in (b"", b"GGUF", b"no model", data[: header.length // 2]):
+        with pytest.raises(ModelLoadError, match="far"):
+            gguf.remote_header("far", lambda length, start=start: start[:length])

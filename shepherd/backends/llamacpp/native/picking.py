@@ -25,7 +25,7 @@ LEAST_CONTEXT, GOOD_CONTEXT = 16_384, 65_536
 FAST = 10.0
 """Tokens per second from which a person reads along."""
 
-_FEW_BITS = re.compile("Q[1-3]")
+FEW_BITS = re.compile("Q[1-3]")
 
 _UNGATED = frozenset({"nemotron_h_moe"})
 """The architectures whose experts have two matrices."""
@@ -71,6 +71,11 @@ class Pick(Struct, frozen=True):
     plan: Plan
 
     @property
+    def has_few_bits(self) -> bool:
+        """Whether its weights have less than four bits, with which they lose much."""
+        return FEW_BITS.search(self.quant) is not None
+
+    @property
     def suits(self) -> bool:
         """Whether it fits with the context that an agent needs, and writes fast enough."""
         return self.plan.fits and self.plan.is_fast
@@ -107,7 +112,10 @@ def make_plan(header: GgufHeader, settings: LlamaCppSection, machine: Machine) -
 
 
 def picks(settings: LlamaCppSection, machine: Machine) -> Sequence[Pick]:
-    """All models of the table, those that suit best first: the largest, and newer ones first."""
+    """All models of the table, those that suit best first: the largest ones.
+
+    Behind them are those with few bits and older ones, then those that are slow or do not fit.
+    """
     settings = settings.model_copy(update={"context_size": 0})
     every = [best_quant(model, settings, machine) for model in local_models()]
     newest = max(pick.model.released for pick in every)
@@ -116,7 +124,7 @@ def picks(settings: LlamaCppSection, machine: Machine) -> Sequence[Pick]:
         is_recent = newest - pick.model.released < _GENERATION
         if not pick.suits:
             return False, pick.plan.fits, True, pick.plan.writing
-        return True, True, is_recent, pick.model.parameters
+        return True, True, is_recent and not pick.has_few_bits, pick.model.parameters
 
     return sorted(every, key=rank, reverse=True)
 
@@ -132,7 +140,7 @@ def best_quant(model: LocalModel, settings: LlamaCppSection, machine: Machine) -
         for quant in sizes
     ]
     fitting = [pick for pick in every if pick.plan.fits] or every[-1:]
-    fitting = [pick for pick in fitting if not _FEW_BITS.search(pick.quant)] or fitting[:1]
+    fitting = [pick for pick in fitting if not pick.has_few_bits] or fitting[:1]
     fast = [pick for pick in fitting if pick.suits]
     good = [pick for pick in fast if pick.plan.has_good_context]
     undivided = [pick for pick in good if not pick.plan.fit.is_divided]

@@ -71,11 +71,12 @@ def _seconds(rows: int, tokens: int) -> float:
 def measured_speed(devices: Sequence[Device]) -> Speed:
     """That of this processor and of GPUs, of which the slowest one counts."""
     ram, batches = processor_speed()
-    return Speed(ram, min((_data_sheet(d.description) for d in devices), default=0), batches)
+    return Speed(ram, min(map(data_sheet, devices), default=0), batches)
 
 
-def _data_sheet(name: str) -> float:
+def data_sheet(gpu: Device) -> float:
     """Bytes per second of a GPU by its name; 0 if it is not in the table."""
+    name = gpu.description
     known = [part for part in gpu_bandwidths() if part.lower() in name.lower()]
     return gpu_bandwidths()[max(known, key=len)] * 1e9 if known else 0
 
