@@ -234,7 +234,7 @@ def test_commands_and_options_that_are_named_exist(page: Path) -> None:
     "line",
     [
         "shepherd launch claude",
-        "shepherd model pick",
+        "shepherd model choose",
         "shepherd sessions show|forget ID",
         "shepherd model info FILE --fit",
         "shepherd -m doctor pick",

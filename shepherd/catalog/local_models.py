@@ -66,9 +66,9 @@ def local_models() -> Sequence[LocalModel]:
 
 def find_local_model(name: str) -> LocalModel | None:
     """The model of a name, an alias or a repository, in any case; None if there is none."""
-    wanted = name.lower()
     for model in local_models():
-        if wanted in (text.lower() for text in (model.name, *model.aliases, model.repository)):
+        names = (model.name, *model.aliases, model.repository)
+        if name.lower() in (text.lower() for text in names):
             return model
     return None
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shepherd.cli.commands.models.pick import absent_rows, pick, plan_rows
 from shepherd.cli.commands.output import note, show, show_rows, size_text
-from shepherd.cli.commands.pick import absent_rows, pick, plan_rows
 from shepherd.cli.request import loaded_config
 from shepherd.config.llamacpp import MIN_CONTEXT
 from shepherd.errors import ModelLoadError

@@ -249,7 +249,7 @@ class Repl(Frontend):
 def welcome(model: str, mode: ApproveMode) -> tuple[str, str]:
     """The model and its limits, and how to begin."""
     if model == BUILTIN_NAME:
-        first = "You talk to Pup, a small built-in model for short tasks. /model has others."
+        first = "You talk to Pup, a small built-in model. `shepherd model pick` lists larger ones."
     else:
         first = f"You talk to {model}. The last line shows how full its context is."
     rule = MODE_TEXT[mode]

@@ -311,17 +311,16 @@ def _only_model(directory: Path) -> Path:
 def _by_prefix(name: str, models_dir: Path) -> Path:
     """The only model whose name begins so."""
     models = available_models(models_dir)
-    found = {path.name: path for path in models if path.name.lower().startswith(name.lower())}
-    if not found:
-        others = model_files(os.environ, models_dir)
-        found = {
-            file.name: file.path for file in others if file.name.lower().startswith(name.lower())
-        }
-        found = {key: path for key, path in found.items() if key.lower() == name.lower()} or found
-    if len(found) == 1:
-        return _file_of(*found.values())
-    if found:
-        raise ModelLoadError(f"'{name}' could be any of: {', '.join([*found][:10])}.")
+    start = name.lower()
+    named = {path.name: path for path in models if path.name.lower().startswith(start)}
+    if not named:
+        others = {file.name: file.path for file in model_files(os.environ, models_dir)}
+        named = {key: path for key, path in others.items() if key.lower().startswith(start)}
+        named = {key: path for key, path in named.items() if key.lower() == start} or named
+    if len(named) == 1:
+        return _file_of(*named.values())
+    if named:
+        raise ModelLoadError(f"'{name}' could be any of: {', '.join([*named][:10])}.")
     names = ", ".join(path.name for path in models[:10])
     there = f"Models there: {names}." if names else "There are no models there yet."
     raise ModelLoadError(f"No model '{name}' as a path or in {models_dir}. {there}")

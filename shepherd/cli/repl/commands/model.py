@@ -111,7 +111,10 @@ class ModelCommands(Struct, frozen=True):
         size = f", {status.context_size:,} tokens of context" if status.context_size else ""
         provider = conversation.slot.provider
         where = f" of the provider {provider}" if provider else ""
-        others = f"/model NAME switches; local ones: {', '.join(self._names())}"
+        names = self._names()
+        others = f"/model NAME switches; local ones: {', '.join(names)}"
+        if names == [BUILT_IN]:
+            others = "only Pup is here; `shepherd model pick` lists larger ones for this machine"
         more = f"; any other name is one{where}" if provider else ""
         return [
             one_line(f"{conversation.slot.model_name}{where}{size}", MAX_LINE),

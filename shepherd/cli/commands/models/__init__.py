@@ -1,0 +1,1 @@
+"""Commands about the models that this machine can run."""
