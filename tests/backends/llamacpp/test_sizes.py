@@ -15,20 +15,23 @@ from shepherd.backends.llamacpp.native.params import ModelTraits, context_params
 from shepherd.backends.llamacpp.native.sizes import model_sizes
 from shepherd.config.llamacpp import LlamaCppSection
 from tests.backends.llamacpp.support import PUP, settings
+from tests.backends.llamacpp.tiny_table import WRITERS
 
 MIB = 1024 * 1024
 TRAITS = ModelTraits(MIB, heads=2, window=0, trained_context=512)
 ROUNDED = 0.006 * MIB
 """llama.cpp writes hundredths of a MiB."""
 
-KINDS = ["pup", "llama", "moe", "gemma", "mamba", "hybrid", "lfm2", "qwen35"]
+KINDS = ["pup", "llama", "moe", "gemma", "mamba", "hybrid", "lfm2", "qwen35", *WRITERS]
 _BUFFER = re.compile(r"(model|KV|RS|compute) buffer size = +([\d.]+) MiB")
 NO_MAPPING = 0
 SEQUENCES = 3
 
 
 @pytest.fixture(params=KINDS)
-def model(request: pytest.FixtureRequest) -> Path:
+def model(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    if request.param in WRITERS:
+        return WRITERS[request.param](tmp_path / f"tiny-{request.param}.gguf")
     return PUP if request.param == "pup" else request.getfixturevalue(request.param)
 
 
@@ -74,7 +77,7 @@ def logged() -> Generator[list[str]]:
 
 def test_weights_and_cache_are_exact(model: Path) -> None:
     own = settings(context_size=1024, cache_type_k="q8_0", flash_attention="on", gpu_layers=0)
-    if model.name.removesuffix(".gguf").endswith(("mamba", "hybrid")):
+    if model.stem.endswith(("mamba", "hybrid", "latent")):
         own = settings(context_size=1024, gpu_layers=0)
     sizes = model_sizes(check_model_file(model), own)
     with reserved(model, own, computes=True) as real:
@@ -90,7 +93,13 @@ def test_weights_and_cache_are_exact(model: Path) -> None:
 def test_the_buffer_for_computing_is_about_right(
     model: Path, flash: str, context: int, ubatch: int
 ) -> None:
-    """At most a tenth too small and a quarter too large."""
+    """At most a tenth too small and a quarter too large.
+
+    Left out are what llama.cpp copies without flash attention for a latent vector, and what it
+    copies of states, which is much only beside a small batch and context.
+    """
+    if ("latent", flash) == (model.stem[5:], "off") or ("nemotron" in model.stem and ubatch == 64):
+        pytest.skip("not estimated")
     own = settings(context_size=context, ubatch=ubatch, flash_attention=flash, gpu_layers=0)
     sizes = model_sizes(check_model_file(model), own)
     with reserved(model, own, computes=False) as real:

@@ -57,7 +57,7 @@ def write_llama(
         writer.add_uint32(f"tokenizer.ggml.fim_{name}_token_id", token)
     shapes = {"token_embd": (size, WIDTH), "output": (size, WIDTH), "output_norm": (WIDTH,)}
     for i in range(layers):
-        shapes |= _attention(i) | _feed_forward(i, experts)
+        shapes |= attention(i) | feed_forward(i, experts)
     add_weights(writer, shapes, seed, deltas or {})
     return path
 
@@ -104,7 +104,7 @@ def write_gemma(path: Path, *, window: int = 16, context: int = 512, seed: int =
     size = add_vocabulary(writer)
     shapes = {"token_embd": (size, WIDTH), "output_norm": (WIDTH,)}
     for i in range(LAYERS):
-        shapes |= _attention(i) | _feed_forward(i)
+        shapes |= attention(i) | feed_forward(i)
         shapes |= {
             f"blk.{i}.post_attention_norm": (WIDTH,),
             f"blk.{i}.post_ffw_norm": (WIDTH,),
@@ -125,7 +125,7 @@ def write_qwen(path: Path, *, context: int = 512, seed: int = 0) -> Path:
     size = add_vocabulary(writer)
     shapes = {"token_embd": (size, WIDTH), "output": (size, WIDTH), "output_norm": (WIDTH,)}
     for i in range(LAYERS):
-        shapes |= _attention(i) | _feed_forward(i)
+        shapes |= attention(i) | feed_forward(i)
         shapes |= {f"blk.{i}.attn_{name}.bias": (WIDTH,) for name in "qkv"}
     add_weights(writer, shapes, seed)
     return path
@@ -152,7 +152,7 @@ def write_hybrid(path: Path, *, context: int = 512, seed: int = 0) -> Path:
     _add_state_space(writer)
     size = add_vocabulary(writer)
     shapes = {"token_embd": (size, WIDTH), "output_norm": (WIDTH,)}
-    shapes |= _state_space(0) | _feed_forward(0) | _attention(1) | _feed_forward(1)
+    shapes |= _state_space(0) | feed_forward(0) | attention(1) | feed_forward(1)
     shapes |= {
         "blk.0.ssm_dt_norm": (RANK,),
         "blk.0.ssm_b_norm": (STATE,),
@@ -210,7 +210,7 @@ def write_lfm2(path: Path, *, context: int = 512, seed: int = 0) -> Path:
     writer.add_shortconv_l_cache(KERNEL)
     size = add_vocabulary(writer)
     shapes = {"token_embd": (size, WIDTH), "token_embd_norm": (WIDTH,)}
-    shapes |= _feed_forward(0) | _attention(1) | _feed_forward(1)
+    shapes |= feed_forward(0) | attention(1) | feed_forward(1)
     shapes |= {
         "blk.0.attn_norm": (WIDTH,),
         "blk.0.shortconv.conv": (WIDTH, KERNEL),
@@ -247,7 +247,7 @@ def write_qwen35(path: Path, *, context: int = 512, seed: int = 0, mtp: bool = F
     size = add_vocabulary(writer)
     shapes = {"token_embd": (size, WIDTH), "output_norm": (WIDTH,)}
     for i in range(layers):
-        shapes |= _feed_forward(i)
+        shapes |= feed_forward(i)
         del shapes[f"blk.{i}.ffn_norm"]
         shapes |= {f"blk.{i}.attn_norm": (WIDTH,), f"blk.{i}.post_attention_norm": (WIDTH,)}
     shapes |= {
@@ -262,7 +262,7 @@ def write_qwen35(path: Path, *, context: int = 512, seed: int = 0, mtp: bool = F
         "blk.0.ssm_out": (WIDTH, WIDTH),
     }
     for i in range(1, layers):
-        shapes |= _attention(i) | {
+        shapes |= attention(i) | {
             f"blk.{i}.attn_q": (2 * WIDTH, WIDTH),
             f"blk.{i}.attn_q_norm": (WIDTH // HEADS,),
             f"blk.{i}.attn_k_norm": (WIDTH // HEADS,),
@@ -319,7 +319,7 @@ def add_vocabulary(writer: gguf.GGUFWriter, *, bos: bool = True) -> int:
     return len(tokens)
 
 
-def _attention(i: int) -> dict[str, tuple[int, ...]]:
+def attention(i: int) -> dict[str, tuple[int, ...]]:
     return {
         f"blk.{i}.attn_norm": (WIDTH,),
         f"blk.{i}.attn_q": (WIDTH, WIDTH),
@@ -329,7 +329,7 @@ def _attention(i: int) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _feed_forward(i: int, experts: int = 0) -> dict[str, tuple[int, ...]]:
+def feed_forward(i: int, experts: int = 0) -> dict[str, tuple[int, ...]]:
     norm: dict[str, tuple[int, ...]] = {f"blk.{i}.ffn_norm": (WIDTH,)}
     if not experts:
         return norm | {

@@ -30,6 +30,11 @@ _ATTENTION_WIDTHS = 6
 that the estimate agrees with llama.cpp's own reservations (`tests/backends/llamacpp/test_sizes.py`
 says how closely)."""
 
+_CHUNK = 64
+"""Tokens that a gated delta net computes at once, each beside each."""
+
+_LONGEST_PERIOD = 6
+"""Of so many layers at least one has no window (Gemma 3), unless the header tells."""
 
 MAX_ROLLBACK = 16
 _WEIGHTS_PER_ROLLBACK = 16
@@ -51,7 +56,8 @@ class ModelSizes(Struct, frozen=True):
     part of each layer's weights that may stay in the memory of the CPU, `expert_tensor` is the
     largest tensor of them, and a token uses `expert_share` of them. `lookup` are more embeddings,
     one for each layer, which stay in the memory of the CPU, too. A weight has `bits` on average.
-    Each `group` of heads shares keys and values. The other fields are widths in numbers.
+    Layers with a window and those without have `masks` of their own. Each `group` of heads shares
+    keys and values. The other fields are widths in numbers.
     """
 
     layers: tuple[int, ...]
@@ -72,6 +78,7 @@ class ModelSizes(Struct, frozen=True):
     expert_share: float = 1.0
     lookup: int = 0
     bits: float = 0.0
+    masks: int = 1
     head: int = 0
     group: int = 1
 
@@ -111,9 +118,10 @@ class ModelSizes(Struct, frozen=True):
         if not any(self.cells):  # a recurrent model has no attention
             return _FLOAT * tokens * max(logits, inside)
         if flash:
-            return _FLOAT * tokens * max(logits, inside + context // 2)
-        scores = _ATTENTION_WIDTHS * self.width + (self.heads + 1) * context
-        return _FLOAT * tokens * max(logits, inside + context, scores)
+            return _FLOAT * tokens * max(logits, inside + self.masks * context // 2)
+        width = max(self.width, self.heads * self.head)
+        scores = _ATTENTION_WIDTHS * width + (self.heads + self.masks) * context
+        return _FLOAT * tokens * max(logits, inside + self.masks * context, scores)
 
 
 def model_sizes(header: gguf.GgufHeader, settings: LlamaCppSection) -> ModelSizes:
@@ -166,6 +174,7 @@ def model_sizes(header: gguf.GgufHeader, settings: LlamaCppSection) -> ModelSize
         expert_share=values.number("expert_used_count", 1) / (values.number("expert_count") or 1),
         lookup=lookup,
         bits=8 * sum(header.weights.values()) / (header.elements or 1),
+        masks=values.masks(count),
         head=values.head_widths()[0],
         group=most_heads // max((1, *heads)),
     )
@@ -200,6 +209,15 @@ class _Values(Struct, frozen=True):
         width = self.number("embedding_length") // heads if heads else 0
         key = self.number("attention.key_length", width)
         return key, self.number("attention.value_length", width)
+
+    def masks(self, count: int) -> int:
+        """The kinds of layers with attention."""
+        if not self.number("attention.sliding_window"):
+            return 1
+        pattern = self._value("attention.sliding_window_pattern")
+        if isinstance(pattern, list):
+            return len({*cast(list[int], pattern)})
+        return 2 if count >= _LONGEST_PERIOD else 1
 
     def cell_widths(self, count: int) -> list[tuple[int, int]]:
         """The widths of each layer's keys and values, 0 for those that are not kept."""
@@ -244,7 +262,10 @@ class _Values(Struct, frozen=True):
         feed = self.number("feed_forward_length")
         experts = self.number("expert_used_count")
         wide = max(feed, experts * self.number("expert_feed_forward_length", feed))
-        return max(_GATED * wide, _STATE_WIDTHS * self.number("ssm.inner_size"))
+        width = max(_GATED * wide, _STATE_WIDTHS * self.number("ssm.inner_size"))
+        if self.number("full_attention_interval"):  # the others are gated delta nets
+            width += 2 * _CHUNK * self.number("ssm.time_step_rank")
+        return width
 
     def _value(self, key: str) -> Any:
         """A value by its name without the architecture; None without it."""
