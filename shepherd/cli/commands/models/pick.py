@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from shepherd.catalog.local_models import find_local_model
@@ -140,35 +141,23 @@ def _free_disk(directory: Path) -> int:
 
 
 def _numbers(pick: "Pick", room: int) -> dict[str, object]:
-    """A model as JSON; sizes are in bytes, speeds in tokens per second or null."""
-    model, plan = pick.model, pick.plan
-    size = model.size(pick.quant)
-    return {
-        "name": model.name,
-        "pull": f"{model.repository}:{pick.quant}",
+    """A model as JSON: its facts, then sizes in bytes and tokens per second, null if unknown."""
+    fit, plan, size = pick.plan.fit, pick.plan, pick.model.size(pick.quant)
+    return msgspec.to_builtins(pick.model) | {
+        "pull": f"{pick.model.repository}:{pick.quant}",
         "quant": pick.quant,
+        "tool_calls": True,
         "suits": pick.suits,
         "fits": plan.fits,
         "download": size,
-        "download_is_published": bool(model.quants[pick.quant]),
+        "download_is_published": bool(pick.model.quants[pick.quant]),
         "disk_has_room": size <= room,
-        "context": plan.fit.context,
+        "context": fit.context,
         "context_q8_0": plan.small.context,
-        "trained_context": model.gguf["context_length"],
-        "gpu_layers": plan.fit.layers,
-        "cpu_moe": plan.fit.hosted,
-        "memory": plan.fit.memory.ram,
-        "gpu_memory": plan.fit.memory.vram,
+        "gpu_layers": fit.layers,
+        "cpu_moe": fit.hosted,
+        "memory": fit.memory.ram,
+        "gpu_memory": fit.memory.vram,
         "writes_per_second": round(plan.writing, 2) or None,
         "reads_per_second": round(plan.reading, 2) or None,
-        "parameters": round(model.parameters * 1e9),
-        "active_parameters": round((model.active or model.parameters) * 1e9),
-        "tool_calls": True,
-        "thinking": model.thinking,
-        "images": model.images,
-        "mtp": model.mtp,
-        "licence": model.licence,
-        "licence_url": model.licence_url,
-        "released": model.released.isoformat(),
-        "sources": model.sources,
     }
