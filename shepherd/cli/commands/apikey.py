@@ -16,6 +16,7 @@ from shepherd.cli.request import loaded_config
 from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.config import paths, section
 from shepherd.errors import UsageError
+from shepherd.prices import dollars
 from shepherd.server.access.key import (
     MAX_LIMIT,
     MAX_NOTE,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 NOTE_WIDTH = 60
 _TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens")
-_USAGE_COLUMNS = ("day", "key", "model", "requests", *_TOKENS)
+_USAGE_COLUMNS = ("day", "key", "model", "requests", *_TOKENS, "cost")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _DURATION = re.compile(r"(?P<number>[0-9]{1,5})(?P<unit>[mhdw])")
 _EXAMPLES = "write 30m, 12h, 30d, 8w"
@@ -143,16 +144,23 @@ def usage(
     key: Annotated[str | None, typer.Option(help="Only this key.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Requests and tokens of the server's keys, per day (UTC) and model."""
+    """Requests, tokens and cost of the server's keys, per day (UTC) and model."""
     store = _usage_store(context)
     uses = [] if store is None else store.read(days, key).result()
     rows = [{name: getattr(use, name) for name in _USAGE_COLUMNS} for use in uses]
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
     elif rows:
-        show_table([_USAGE_COLUMNS, *([str(cell) for cell in row.values()] for row in rows)])
+        show_table([_USAGE_COLUMNS, *([_cell(value) for value in row.values()] for row in rows)])
     else:
         note("Nothing was used yet; `shepherd --server --auth-mode json` counts.")
+
+
+def _cell(value: str | float | None) -> str:
+    """A value of a row; only costs are no whole numbers, and only they may be unknown."""
+    if value is None:
+        return "-"
+    return dollars(value) if isinstance(value, float) else str(value)
 
 
 def _checked_model(pattern: str) -> str:

@@ -43,6 +43,11 @@ class Work(Struct):
             sum(answer.completion_tokens for answer in stats),
         )
 
+    def cost(self) -> float | None:
+        """The US dollars of all answers whose price is known; None without one."""
+        costs = [answer.cost for answer in self.stats or () if answer.cost is not None]
+        return sum(costs) if costs else None
+
 
 class ReadTokens(Struct):
     """How many tokens of inputs were read."""
@@ -135,7 +140,8 @@ class Budget(Struct, eq=False):
             cancelled = True
             raise
         finally:
-            used = Usage(today(), key.name, backend.info.id, work.requests, *work.tokens())
+            name, model = key.name, backend.info.id
+            used = Usage(today(), name, model, work.requests, *work.tokens(), work.cost())
             tokens = used.prompt_tokens + used.completion_tokens
             if work.stats is None and cancelled:
                 tokens = prompt  # it may have been read before the client left

@@ -39,6 +39,7 @@ MIGRATIONS = (
     );
     CREATE TABLE last_used (key TEXT PRIMARY KEY, moment BIGINT NOT NULL);
     """,
+    "ALTER TABLE usage ADD COLUMN cost DOUBLE PRECISION",
 )
 MAX_WAITING = 20_000
 """Writes that are kept while the database can't be used; the oldest are then lost."""
@@ -57,16 +58,18 @@ _NOTE_USE = (
 )
 _ADD = (
     "INSERT INTO usage VALUES (:day, :key, :model, :requests, :prompt_tokens, :cached_tokens, "
-    ":completion_tokens) ON CONFLICT (day, key, model) DO UPDATE SET "
+    ":completion_tokens, :cost) ON CONFLICT (day, key, model) DO UPDATE SET "
     "requests = usage.requests + excluded.requests, "
     "prompt_tokens = usage.prompt_tokens + excluded.prompt_tokens, "
     "cached_tokens = usage.cached_tokens + excluded.cached_tokens, "
-    "completion_tokens = usage.completion_tokens + excluded.completion_tokens"
+    "completion_tokens = usage.completion_tokens + excluded.completion_tokens, "
+    # a cost that is not known leaves the sum as it is
+    "cost = coalesce(usage.cost + excluded.cost, usage.cost, excluded.cost)"
 )
 
 
 class Usage(Struct, frozen=True):
-    """What a key used of a model on a day (UTC)."""
+    """What a key used of a model on a day (UTC); `cost` in US dollars, None if it is not known."""
 
     day: str
     key: str
@@ -75,6 +78,7 @@ class Usage(Struct, frozen=True):
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
+    cost: float | None = None
 
 
 def today() -> str:
@@ -169,7 +173,7 @@ def _execute(writes: Sequence[Write], rows: Rows) -> None:
 def _usage_since(rows: Rows, oldest: str, key: str | None) -> list[Usage]:
     """The usage from a day on, of one key, or of all for None."""
     used = rows.execute(
-        "SELECT day, key, model, requests, prompt_tokens, cached_tokens, completion_tokens "
+        "SELECT day, key, model, requests, prompt_tokens, cached_tokens, completion_tokens, cost "
         "FROM usage WHERE day >= ? AND (CAST(? AS TEXT) IS NULL OR key = ?) "
         "ORDER BY day DESC, key, model",
         (oldest, key, key),
@@ -187,8 +191,9 @@ def usage_router(store: UsageStore) -> APIRouter:
 
     @router.get(USAGE_PATH)
     async def read_usage(request: Request) -> JsonResponse:
-        """Requests and tokens per day (UTC), key and model. Only with keys.
+        """Requests, tokens and cost per day (UTC), key and model. Only with keys.
 
+        `cost` is in US dollars, `null` where no price is known.
         `?days=` limits the days (30), and `?key=` the keys. Only the scope `admin` sees those of
         other keys.
         """

@@ -71,11 +71,16 @@ def test_usage_is_added_up_by_all_stores(place: Place) -> None:
     for store in (first, second, first):
         store.add(Usage(day, "k", "m", prompt_tokens=2**31, completion_tokens=1))
     second.add(Usage(old, "k", "m"))
-    second.add(Usage(day, "l", "m"))
+    for cost in (None, 0.5, None, 0.25):
+        second.add(Usage(day, "l", "m", cost=cost))
     for store in (first, second):
         store.flush()
     assert first.read(2, "k").result() == [Usage(day, "k", "m", 3, 3 * 2**31, 0, 3)]
-    assert [row.key for row in second.read(9).result()] == ["k", "l", "k"]
+    assert [(row.key, row.cost) for row in second.read(9).result()] == [
+        ("k", None),
+        ("l", 0.75),
+        ("k", None),
+    ]
     first.delete_older(4)
     assert [row.key for row in first.read(9).result()] == ["k", "l"]
     first.note_use("k", 50)
@@ -83,6 +88,16 @@ def test_usage_is_added_up_by_all_stores(place: Place) -> None:
     first.flush()
     second.flush()
     assert first.last_used() == {"k": 50}
+
+
+def test_usage_from_before_there_were_costs_is_kept(place: Place) -> None:
+    day = datetime.now(UTC).date().isoformat()
+    old = place("usage", usage.MIGRATIONS[:1])
+    old.run(lambda rows: rows.execute(f"INSERT INTO usage VALUES ('{day}', 'k', 'm', 1, 2, 3, 4)"))
+    old.close()
+    store = UsageStore(place("usage", usage.MIGRATIONS))
+    store.add(Usage(day, "k", "m", cost=1.5))
+    assert store.read(1).result() == [Usage(day, "k", "m", 2, 2, 3, 4, 1.5)]
 
 
 def stored(id: str, previous: str | None = None, size: int = 10) -> StoredResponse:
