@@ -1,15 +1,12 @@
 """The routes of a shared session: its page, requests, updates, the session itself, approvals."""
 
 import asyncio
-import hashlib
 import re
 import secrets
-from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
-from functools import cache, partial
+from functools import partial
 from http import HTTPStatus
-from importlib.resources import files
 from typing import Annotated
 
 from fastapi import APIRouter
@@ -28,6 +25,7 @@ from shepherd.server.access.audit import AuditLog, noted_command
 from shepherd.server.access.key import KeyScope
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, to_api_error
+from shepherd.server.page import page_response
 from shepherd.server.record import key_has, record_of
 from shepherd.server.settings import ServerContext
 from shepherd.server.shared.follow import DecisionBody, watch, watch_request
@@ -41,16 +39,6 @@ NO_KEY = "-"
 """Stands for the name of a key where none is needed."""
 
 SCRIPTS = ("text.js", "markdown.js", "client.js", "messages.js", "main.js")
-_PAGE_HEADERS = {
-    "Cache-Control": "no-store",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-}
-
 _CLIENT_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -126,8 +114,7 @@ def _add_page(router: APIRouter) -> None:
     @router.get("/", response_class=HTMLResponse)
     async def read_page() -> Response:
         """The page for a browser. It needs no key, has no data, and asks for a key itself."""
-        text, headers = page()
-        return Response(text, 200, headers, "text/html; charset=utf-8")
+        return page_response("shepherd.server.shared", "page/page.html", *SCRIPTS)
 
 
 def _add_requests(router: APIRouter, conversation: SharedSession, context: ServerContext) -> None:
@@ -354,34 +341,3 @@ def _followed(
 
     keepalive = context.settings.keepalive
     return responses.EventStreamResponse(open_frames, to_api_error, keepalive, late_headers=headers)
-
-
-@cache
-def page() -> tuple[str, dict[str, str]]:
-    """The document and its headers; the policy allows its own style and script by their hashes."""
-    style = _page_part("page.css")
-    script = '"use strict";\n' + "\n".join(_page_part(name) for name in SCRIPTS)
-    text = _page_part("page.html").replace("/*STYLE*/", style).replace("/*SCRIPT*/", script)
-    directives = [
-        "default-src 'none'",
-        f"script-src {_hash_source(script)}",
-        f"style-src {_hash_source(style)}",
-        "connect-src 'self'",
-        "img-src data:",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
-    ]
-    return text, {"Content-Security-Policy": "; ".join(directives), **_PAGE_HEADERS}
-
-
-def _page_part(name: str) -> str:
-    """The text of a file of the page, which is put together without a build step."""
-    return files("shepherd.server.shared").joinpath("page", name).read_text("utf-8")
-
-
-def _hash_source(text: str) -> str:
-    """The hash by which the policy allows an inline element."""
-    return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
