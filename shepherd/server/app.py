@@ -37,6 +37,7 @@ from shepherd.server.openai.routes import OPENAI, OPENAI_UNPREFIXED
 from shepherd.server.openai_responses.routes import OPENAI_RESPONSES
 from shepherd.server.openapi import add_openapi
 from shepherd.server.operation.admin import operation_router
+from shepherd.server.operation.keys import keys_router
 from shepherd.server.operation.lifecycle import Lifecycle
 from shepherd.server.operation.metrics import Metrics
 from shepherd.server.operation.monitor import Monitor
@@ -128,6 +129,8 @@ def create_app(
         routers.append(approvals_router(agent.approvals, context))
     if meter.store is not None:
         routers.append(usage_router(meter.store))
+    if keys is not None:
+        routers.append(keys_router(keys, context.bodies))
     errors = ErrorShapes(OPENAI.errors, offer.apis)
     return _app(context, routers, errors, Doors(settings, meter, keys), traces)
 
@@ -151,6 +154,8 @@ def create_conversation_app(
         cli_router(conversation, context, audit),  # has the page at /
         operation_router(context),
     ]
+    if keys is not None:
+        routers.append(keys_router(keys, context.bodies))
     pages = frozenset({"/"})
     doors = Doors(settings, context.meter, keys, counts_tokens=False, pages=pages)
     return _app(context, routers, ErrorShapes(SharedSessionErrors()), doors, traces)

@@ -3,7 +3,7 @@
 import gc
 import logging
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from typing import TypeAlias
@@ -11,6 +11,7 @@ from typing import TypeAlias
 from msgspec import Struct, structs
 
 from shepherd.backends.base import Backend
+from shepherd.messages import JsonObject
 from shepherd.server.access.keys import Keys
 from shepherd.server.app import Offer, ServerApp, create_app
 from shepherd.server.listen import bound_sockets, start_listening, url_of
@@ -42,14 +43,15 @@ AGENT_IS_OPEN = (
 class Host(Struct, frozen=True):
     """The process around an application.
 
-    `tell` hears of the states of the server, and `tls` is its certificate. `stop_advice` is that of
-    `Lifecycle`.
+    `tell` hears of the states of the server, and `tls` is its certificate. `stop_advice` and `log`
+    are those of `Lifecycle`.
     """
 
     tell: Callable[[str], None] = lambda _state: None
     tls: ServerTls | None = None
     traces: Traces | None = None
     stop_advice: str = ""
+    log: Sequence[JsonObject] = ()
 
 
 class Service(Struct, frozen=True):
@@ -107,7 +109,7 @@ async def models_service(
         return models.default.info.id
 
     try:
-        lifecycle = Lifecycle(host.tell, None, settings.postgres, host.stop_advice)
+        lifecycle = Lifecycle(host.tell, None, settings.postgres, host.stop_advice, host.log)
         if reload is not None and not isinstance(models, Backend):
             lifecycle = structs.replace(lifecycle, reload=partial(reload, models, host.tls))
         app = create_app(models, settings, keys, offer, lifecycle, host.traces)
@@ -133,12 +135,12 @@ async def serve_service(
     opening = bound_sockets(settings, authenticated=keys is not None)
     with (
         opening as sockets,
-        logging_to_stderr(as_json=settings.json_log),
+        logging_to_stderr(as_json=settings.json_log) as log,
         tracing() as traces,
         closing_in_time() as limit,
     ):
         _warn_about_keys(settings, keys, danger)
-        async with open_service(Host(notifier.send_state, tls, traces)) as service:
+        async with open_service(Host(notifier.send_state, tls, traces, log=log)) as service:
             lifecycle = service.app.context.lifecycle
             lifecycle.addresses = [url_of(settings, sock, "") for sock in sockets]
             urls = " and ".join(url_of(settings, sock, service.path) for sock in sockets)

@@ -9,7 +9,7 @@ from starlette.types import Message
 
 from shepherd.affinity import Prefix, body_prefix
 from shepherd.cli.deploy.ingress import Ingress, ReplicaLostError, ReplicasBusyError
-from shepherd.cli.deploy.request import ReplicaReply, ReplicaRequest
+from shepherd.cli.deploy.request import ReplicaReply, ReplicaRequest, is_for_all
 from shepherd.server.api import ErrorShapes
 from shepherd.server.app import APIS, OPENAI
 
@@ -258,6 +258,19 @@ async def test_states_of_all_replicas() -> None:
         "requests": {"running": 3},
         "models": [1, 1],
     }
+
+
+async def test_the_logs_of_all_replicas_are_joined_and_keys_are_those_of_one() -> None:
+    lines = [[{"message": "a"}], [{"message": "a"}, {"message": "b"}]]
+    replies = [reply(str(n), {"lines": of_one}) for n, of_one in enumerate(lines)]
+    _, _, body = await ask(ScriptedReplicas(replies=replies), b"", "/admin/log", "GET")
+    assert json.loads(body) == {"lines": [*lines[0], *lines[1]]}
+    scope = {"method": "POST", "headers": [], "query_string": b""}
+    places = {
+        path: is_for_all(ReplicaRequest.of({**scope, "path": path}, b"", Prefix()))
+        for path in ("/admin", "/admin/keys", "/admin/keys/ci/rotate", "/admin/log")
+    }
+    assert places == dict.fromkeys(places, False) | {"/admin/log": True}
 
 
 async def test_one_refusal_of_an_order_counts() -> None:

@@ -5,11 +5,14 @@ import multiprocessing
 import os
 import re
 import stat
+import threading
 from pathlib import Path
 
 import pytest
 
+from shepherd.server.access.key import ApiKey
 from shepherd.server.access.keys import KeyStore, KeyStoreError
+from tests.patience import PATIENCE
 
 
 @pytest.fixture
@@ -26,6 +29,38 @@ def test_a_key_opens_until_it_is_removed_without_a_restart(store: KeyStore) -> N
     assert (running.verify(first), running.verify(second)) == (None, "second")
     store.path.unlink()
     assert running.verify(second) is None
+
+
+class TwoReaders(KeyStore):
+    """Another thread reads the keys at the moment at which the first reader has read them."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.began = threading.Event()
+        self.go = threading.Event()
+        self.other = threading.Thread(target=self.keys)
+
+    def _reload(self) -> None:
+        super()._reload()
+        if threading.current_thread() is not self.other:
+            self.path.touch()  # so the other one reads the file again
+            self.other.start()
+            self.began.wait(0.1)
+
+    def _parse(self, content: bytes) -> list[ApiKey]:
+        if threading.current_thread() is self.other:
+            self.began.set()
+            self.go.wait(PATIENCE)
+        return super()._parse(content)
+
+
+def test_no_key_is_missing_while_another_thread_reads(store: KeyStore) -> None:
+    key = store.add("k")
+    running = TwoReaders(store.path)
+    found = running.find(key)
+    running.go.set()
+    running.other.join(PATIENCE)
+    assert found is not None
 
 
 def test_keys_are_long_random_and_not_stored(store: KeyStore) -> None:

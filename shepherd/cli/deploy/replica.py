@@ -86,8 +86,9 @@ class Replica:
         enter = self._parts.enter_async_context
         insecure = self._arguments.insecure
         parts = await enter(server_parts(config, cwd, providers, read, insecure=insecure))
-        self._parts.enter_context(logging_to_stderr(as_json=parts.settings.json_log))
-        host = Host(traces=self._parts.enter_context(tracing()), stop_advice=STOP_ADVICE)
+        log = self._parts.enter_context(logging_to_stderr(as_json=parts.settings.json_log))
+        traces = self._parts.enter_context(tracing())
+        host = Host(traces=traces, stop_advice=STOP_ADVICE, log=log)
         return (await enter(models_service(*parts, host))).app
 
 

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from starlette.types import Scope
 
 from shepherd import affinity, json_text
-from shepherd.server.access.paths import ADMIN_PREFIX, METRICS_PATH
+from shepherd.server.access.paths import ADMIN_PREFIX, KEYS_PATH, METRICS_PATH
 from shepherd.server.openai_responses.requests import RESPONSE_ID
 
 _SERVER = ("shepherd", 0)
@@ -81,10 +81,13 @@ _LENGTH = b"content-length"
 
 
 def is_for_all(request: ReplicaRequest) -> bool:
-    """Whether all replicas get a request; each of their answers must end by itself."""
+    """Whether all replicas get a request; each of their answers must end by itself.
+
+    They share their keys, which one replica lists and changes.
+    """
     path = request.path
     if path == METRICS_PATH or path.startswith(f"{ADMIN_PREFIX}/"):
-        return True
+        return not path.startswith(KEYS_PATH)
     if _OF_ONE_WORK.fullmatch(path) is None:
         return False
     return _STREAM not in request.plain_scope["query_string"]  # the others would wait for its end
@@ -154,8 +157,9 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             merged[name] = ", ".join(dict.fromkeys(map(str, values)))
         elif isinstance(value, list):
             items: list[Any] = [item for items_of_one in values for item in items_of_one]
-            # each replica has models of its own, with their state; other lists are of names
-            merged[name] = items if name == "models" else [*dict.fromkeys(map(str, items))]
+            # each replica has models and log lines of its own; other lists are of names
+            is_own = name in ("models", "lines")
+            merged[name] = items if is_own else [*dict.fromkeys(map(str, items))]
         elif isinstance(value, dict):
             merged[name] = merge_states(values)
         elif isinstance(value, int):

@@ -97,7 +97,7 @@ async def _open_service(
             await opened.enter_async_context(shared)
             return f"session {conversation.session.id} with {shared.backend.info.id}"
 
-        lifecycle = Lifecycle(host.tell, database=settings.postgres)
+        lifecycle = Lifecycle(host.tell, database=settings.postgres, log=host.log)
         app = create_conversation_app(shared, settings, keys, audit, lifecycle, host.traces)
         yield Service(app, load, path="", drain=shared.drain)
 

@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import stat
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
@@ -40,6 +41,10 @@ class KeyStoreError(ConfigError):
 def now() -> datetime:
     """The time of this machine."""
     return datetime.now(UTC)
+
+
+class KeyNameError(KeyStoreError):
+    """A name is wrong, has a key already, or has none."""
 
 
 class Keys(ABC):
@@ -98,7 +103,7 @@ class Keys(ABC):
         `change` receives the new entry and returns it with its restrictions.
         """
         if not re.fullmatch(NAME, name):
-            raise KeyStoreError(
+            raise KeyNameError(
                 f"{name!r} can't be a key's name: use up to 64 letters, digits, '.', '_' or '-', "
                 "a letter or digit first."
             )
@@ -109,7 +114,7 @@ class Keys(ABC):
         # the check is in the change: another process may add the name meanwhile
         def with_entry(keys: list[ApiKey]) -> list[ApiKey]:
             if any(k.name == name for k in keys):
-                raise KeyStoreError(f"There is a key called {name} already; remove it first.")
+                raise KeyNameError(f"There is a key called {name} already; remove it first.")
             return [*keys, entry]
 
         self._change(with_entry)
@@ -123,19 +128,25 @@ class Keys(ABC):
         secret = _new_secret()
         until = self._now().replace(microsecond=0) + grace
 
-        def with_secret(keys: list[ApiKey]) -> list[ApiKey]:
-            """The keys, of which one has the new secret."""
-            key = _named(keys, name)
-            new = structs.replace(
+        def with_secret(key: ApiKey) -> ApiKey:
+            return structs.replace(
                 key,
                 prefix=secret[:PREFIX_CHARACTERS],
                 sha256=_digest(secret),
                 old_secret=OldSecret(key.sha256, until) if grace else None,
             )
-            return [new if k is key else k for k in keys]
 
-        self._change(with_secret)
+        self.update(name, with_secret)
         return secret
+
+    def update(self, name: str, change: Callable[[ApiKey], ApiKey]) -> None:
+        """Replace the key called `name` by what `change` makes of it; raises KeyStoreError."""
+
+        def with_change(keys: list[ApiKey]) -> list[ApiKey]:
+            key = _named(keys, name)
+            return [change(key) if k is key else k for k in keys]
+
+        self._change(with_change)
 
     def remove(self, name: str) -> None:
         """Make the key called `name` invalid; raises KeyStoreError if there is none."""
@@ -195,7 +206,7 @@ def _named(keys: list[ApiKey], name: str) -> ApiKey:
     for key in keys:
         if key.name == name:
             return key
-    raise KeyStoreError(f"No key is called {name}; `shepherd apikey list` shows all.")
+    raise KeyNameError(f"No key is called {name}; `shepherd apikey list` shows all.")
 
 
 def _new_secret() -> str:
@@ -218,6 +229,7 @@ class KeyStore(Keys):
         self.path = path
         self._read_version: tuple[int, ...] | None = None
         self._keys: list[ApiKey] = []
+        self._reading = threading.Lock()  # a key must not be missing while another thread reads
 
     def keys(self) -> list[ApiKey]:
         """All keys, oldest first; raises KeyStoreError."""
@@ -229,14 +241,15 @@ class KeyStore(Keys):
 
     def _current(self) -> list[ApiKey]:
         """The keys of the file as it is now, which is read only if it has changed."""
-        try:
-            if self._read_version != _version(self.path.stat()):
-                self._reload()
-        except FileNotFoundError:  # a file that was deleted makes its keys invalid
-            self._read_version, self._keys = None, []
-        except OSError as error:
-            raise self._broken(f"can't be read: {error.strerror}") from error
-        return self._keys
+        with self._reading:
+            try:
+                if self._read_version != _version(self.path.stat()):
+                    self._reload()
+            except FileNotFoundError:  # a file that was deleted makes its keys invalid
+                self._read_version, self._keys = None, []
+            except OSError as error:
+                raise self._broken(f"can't be read: {error.strerror}") from error
+            return self._keys
 
     def _reload(self) -> None:
         """Read the file; the previous keys are dropped first, so that none outlives an error."""

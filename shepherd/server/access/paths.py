@@ -5,11 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from shepherd.server.access.key import KeyScope
 from shepherd.server.errors import NOT_SERVED
 
-OPEN_PATHS = frozenset({"/health", "/ready"})
-"""These need no key."""
-
 ADMIN_PREFIX = "/admin"
-"""The paths below it steer the server."""
+"""The paths below it steer the server; it is itself a page without data."""
+
+KEYS_PATH = f"{ADMIN_PREFIX}/keys"
+
+OPEN_PATHS = frozenset({"/health", "/ready", ADMIN_PREFIX})
+"""These need no key."""
 
 METRICS_PATH = "/metrics"
 """It needs `admin`, unless a setting opens it."""

@@ -1,15 +1,15 @@
-"""How the server is: `/health`, `/ready`, `/metrics`; below `/admin` what `shepherd ctl` does."""
+"""How the server is: `/health`, `/ready`, `/metrics`; `/admin` and what `shepherd ctl` does."""
 
 import os
 import time
 from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from msgspec.structs import asdict
 from prometheus_client.exposition import choose_encoder
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 from shepherd.errors import ShepherdError
 from shepherd.messages import JsonObject
@@ -18,6 +18,7 @@ from shepherd.server.access.paths import ADMIN_PREFIX, METRICS_PATH
 from shepherd.server.body import BodyReader, RequestModel
 from shepherd.server.operation.lifecycle import LOADING_SECONDS
 from shepherd.server.operation.metrics import Metrics, total
+from shepherd.server.page import page_response
 from shepherd.server.record import current_key
 from shepherd.version import __version__
 
@@ -45,7 +46,8 @@ def operation_router(context: settings.ServerContext) -> APIRouter:
     router = APIRouter()
     _add_state(router, context)
     _add_metrics(router, context.monitor.metrics)
-    _add_admin(router, context)
+    _add_page(router)
+    router.routes += _admin_router(context).routes  # flat, as `_app` has them
     return router
 
 
@@ -118,31 +120,46 @@ def _add_metrics(router: APIRouter, metrics: Metrics) -> None:
         return Response(encode(metrics.registry), headers=headers)
 
 
-def _add_admin(router: APIRouter, context: settings.ServerContext) -> None:
+def _add_page(router: APIRouter) -> None:
+    """The page of those who run the server."""
+
+    @router.get(ADMIN_PREFIX, response_class=HTMLResponse)
+    async def read_page() -> Response:
+        """A page about the server. It needs no key, has no data, and asks for a key itself."""
+        return page_response("shepherd.server.operation", "admin.html", "text.js", "client.js")
+
+
+def _admin_router(context: settings.ServerContext) -> APIRouter:
     """What `shepherd ctl` does, with a key for `admin` or over the server's Unix socket."""
+    router = APIRouter(dependencies=[Depends(check_access)])
     lifecycle, bodies = context.lifecycle, BodyReader(context.settings, _MAX_BODY)
 
     @router.get(f"{ADMIN_PREFIX}/status")
-    async def read_status(request: Request) -> responses.JsonResponse:
+    async def read_status() -> responses.JsonResponse:
         """The state of the server: its models, requests and connections."""
-        _check_access(request)
         return responses.JsonResponse({"status": await server_status(context), **_state(context)})
 
+    @router.get(f"{ADMIN_PREFIX}/log")
+    async def read_log() -> responses.JsonResponse:
+        """The last lines of the log, the newest last: `time`, `level`, `message`, `key`.
+
+        Requests that only looked at the server are left out, and the middle of long texts.
+        """
+        return responses.JsonResponse({"lines": list(lifecycle.log)})
+
     @router.post(f"{ADMIN_PREFIX}/drain")
-    async def drain(request: Request) -> responses.JsonResponse:
+    async def drain() -> responses.JsonResponse:
         """Refuse new requests with 503; those that run go on. `/ready` is 503 then."""
-        _check_access(request)
         lifecycle.drain()
         return responses.JsonResponse({"status": "draining", "running": _running(context)})
 
     @router.post(f"{ADMIN_PREFIX}/reload")
-    async def reload(request: Request) -> responses.JsonResponse:
+    async def reload() -> responses.JsonResponse:
         """Read settings, keys and aliases again, as SIGHUP does.
 
         `changed` names the settings that apply from now on, and `need_restart` those that only a
         restart changes. With an error, nothing has changed.
         """
-        _check_access(request)
         try:
             return responses.JsonResponse(asdict(await lifecycle.begin_reload()))
         except ShepherdError as error:
@@ -152,16 +169,17 @@ def _add_admin(router: APIRouter, context: settings.ServerContext) -> None:
 
     @router.post(f"{ADMIN_PREFIX}/shutdown")
     async def shut_down(
-        request: Request, body: Annotated[ShutdownBody, bodies.of(ShutdownBody)]
+        body: Annotated[ShutdownBody, bodies.of(ShutdownBody)],
     ) -> responses.JsonResponse:
         """End the server after the running requests, as SIGTERM does."""
-        _check_access(request)
         running = _running(context)
         lifecycle.begin_stop(body.seconds)
         return responses.JsonResponse({"status": "stopping", "running": running}, 202)
 
+    return router
 
-def _check_access(request: Request) -> None:
+
+def check_access(request: Request) -> None:
     """Raise ApiError unless the request has a key, or came over the server's Unix socket.
 
     The scope of the key was checked before the route.

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
+from shepherd.messages import JsonObject
 from shepherd.server.access.paths import ADMIN_PREFIX, METRICS_PATH, MODEL_LISTS, OPEN_PATHS
 from shepherd.server.errors import ApiError
 from shepherd.storage.postgres import DatabaseError, PostgresServer
@@ -44,13 +45,15 @@ class Lifecycle(Struct):
     `tell` hears of it: `loading`, `ready`, `reloading` or `stopping`. The server needs its
     `database`, if it has one. A server that no request can end says in `stop_advice` how it ends.
     It is `loading` until its first model is loaded. Once it is `stopping`, running requests have
-    `stop_seconds`, None for those of the settings. `started` is a time of `time.monotonic`.
+    `stop_seconds`, None for those of the settings. `log` has the last lines of the server's log.
+    `started` is a time of `time.monotonic`.
     """
 
     tell: Callable[[str], None] = lambda _state: None
     reload: Reload | None = None
     database: PostgresServer | None = None
     stop_advice: str = ""
+    log: Sequence[JsonObject] = ()
     addresses: Sequence[str] = ()
     loading: bool = False
     draining: bool = False

@@ -179,7 +179,8 @@ def test_every_route_of_the_server_has_an_entry(tools: ToolRunner) -> None:
     served = {(m, p) for m, p in routes(app) if p not in OPEN_PATHS and not p.startswith(UNSERVED)}
     assert len(served) > 50
     admin = {path for method, path in served if ADMIN & PathScopes().of(method, path)}
-    steering = {f"/admin/{name}" for name in ("status", "drain", "reload", "shutdown")}
+    names = ("status", "log", "drain", "reload", "shutdown", "keys", "keys/{name}")
+    steering = {f"/admin/{name}" for name in (*names, "keys/{name}/rotate")}
     loading = {f"{prefix}/models/{name}" for prefix in ("", "/v1") for name in ("load", "unload")}
     refused = {f"{prefix}/models/{{model:path}}:{{method}}" for prefix in ("/v1", "/v1beta")}
     assert admin == {"/metrics", *steering, *loading, *refused}

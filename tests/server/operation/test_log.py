@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
 from shepherd.server.access.keys import KeyStore
-from shepherd.server.operation.log import JsonLines
+from shepherd.server.operation.log import MAX_LINE, MAX_LINES, JsonLines, logging_to_stderr
 from shepherd.server.settings import ServerSettings
 from tests.cli.program import Program
 from tests.patience import PATIENCE
@@ -110,6 +110,45 @@ def test_a_line_tells_all_of_a_request_but_no_texts_and_no_secrets(
     assert (second["status"], second["key"], second["model"]) == (401, None, None)
     for secret in (SECRET, key, "sk-wrong"):
         assert secret not in lines.getvalue()
+
+
+def test_the_last_lines_are_kept_as_the_log_writes_them(tmp_path: Path) -> None:
+    keys = KeyStore(tmp_path / "keys.json")
+    key = keys.add("laptop")
+    with logging_to_stderr() as lines:
+        backend = ScriptedBackend(parse_script(f"text: {SECRET}"))
+        with RunningServer(backend, ServerSettings(port=0), keys) as server:
+            for path in ("/health", f"/{'x' * 5000}?key={key}", f"{CHAT}?key={key}"):
+                headers = {"Authorization": f"Bearer {key}"}
+                httpx.request(
+                    "POST" if path.startswith(CHAT) else "GET",
+                    server.url + path,
+                    json=BODY,
+                    headers=headers,
+                    timeout=PATIENCE,
+                )
+            server.until(lambda: any(CHAT in line["message"] for line in lines))
+        messages = [line["message"] for line in lines]
+        assert not [message for message in messages if "/health" in message]
+        (long,) = [message for message in messages if "xxx" in message]
+        assert len(long) < MAX_LINE + 10
+        assert " GET /xxx" in long
+        assert " 403 " in long
+        assert {line.get("key") for line in lines if CHAT in line["message"]} == {"laptop"}
+        for secret in (SECRET, key):
+            assert secret not in str(list(lines))
+        try:
+            raise KeyError(SECRET)
+        except KeyError:
+            logging.getLogger("uvicorn.error").exception("failed")
+        assert lines[-1]["exception"].endswith("KeyError")
+        assert "'the-secret-word'" not in str(lines[-1])
+        for number in range(2 * MAX_LINES):
+            logging.getLogger("shepherd.any").warning("line %d", number)
+        assert len(lines) == MAX_LINES
+        assert lines[-1]["message"] == f"line {2 * MAX_LINES - 1}"
+    logging.getLogger("shepherd.any").warning("after the end")
+    assert "after" not in lines[-1]["message"]
 
 
 @given(st.text())

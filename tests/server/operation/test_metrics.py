@@ -1,6 +1,7 @@
 """`/metrics`: what the server counted is what the clients did."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -10,7 +11,8 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from shepherd.backends.base import Backend, BackendStatus, CacheTier, ModelInfo
+from scripts.sentences import ROOT
+from shepherd.backends.base import Backend, BackendStatus, CacheTier, ModelInfo, UpstreamState
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
 from shepherd.server.access.key import KeyScope
@@ -199,7 +201,8 @@ class Cached(ScriptedBackend):
     @property
     def status(self) -> BackendStatus:
         return BackendStatus(
-            (CacheTier("memory", 1, 2, 3, 4, 5), CacheTier("disk", 6, 7, 8, 9, 10))
+            (CacheTier("memory", 1, 2, 3, 4, 5), CacheTier("disk", 6, 7, 8, 9, 10)),
+            (UpstreamState("http://one"),),
         )
 
 
@@ -214,6 +217,41 @@ def test_caches_are_counted_by_tier() -> None:
     assert samples.of("shepherd_cached_tokens_total", tier="memory") == 4
     assert samples.of("shepherd_cache_bytes", tier="memory") == 2
     assert samples.of("shepherd_cache_entries") == 7
+
+
+@pytest.fixture(scope="module")
+def labels() -> Mapping[str, frozenset[str]]:
+    """The names of all samples, each with the names of its labels."""
+    with RunningServer(Cached(parse_script("chunk: 3\ntext: one two three"))) as server:
+        assert post(server, "/v1/chat/completions", PLAIN) == 200
+        return {name: frozenset(label for label, _ in pairs) for name, pairs in read(server)}
+
+
+def test_the_dashboard_reads_what_there_is(labels: Mapping[str, frozenset[str]]) -> None:
+    dashboard = json.loads((ROOT / "config" / "grafana.json").read_text("utf-8"))
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    assert len(queries) > 20
+    for query in queries:
+        names = re.findall(r"[a-z]+_\w+(?=\{)", query)
+        assert names, query
+        grouped = re.findall(r"by \(([^)]*)\)", query)
+        used = [*re.findall(r"(\w+)[!=]~?=?\"", query), *", ".join(grouped).split(", ")]
+        known = {"job", ""}.union(*(labels[name] for name in names))
+        assert set(used) <= known, query
+        is_rate = [f"rate({name}" in query for name in names]
+        assert is_rate == [name.endswith(("_total", "_bucket")) for name in names], query
+    (variable,) = [v["query"] for v in dashboard["templating"]["list"] if v["name"] == "job"]
+    assert re.findall(r"shepherd_\w+", variable["query"])[0] in labels
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(ids) == len(set(ids))
+
+
+def test_the_page_reads_what_there_is(labels: Mapping[str, frozenset[str]]) -> None:
+    page = (ROOT / "shepherd" / "server" / "operation" / "admin.html").read_text("utf-8")
+    names = set(re.findall(r'"((?:shepherd|process)_\w+)"', page))
+    assert len(names) > 10
+    known = labels.keys() | {name.removesuffix("_bucket") for name in labels}
+    assert names <= known
 
 
 def test_the_caches_of_an_engine_are_counted_as_its_answers_tell() -> None:
