@@ -72,7 +72,7 @@ class Queued(RunningServer[Hostile]):
 
     def add_queue(self) -> None:
         async def queue(_request: Request) -> JSONResponse:
-            return JSONResponse({"requests": QUEUE})
+            return JSONResponse({"requests": QUEUE, "engine_seconds": {HOSTILE: 2.25}})
 
         self.app.api.router.routes.insert(0, Route("/queue", queue))
 
@@ -165,6 +165,7 @@ async def _look(tab: Tab) -> None:
     assert await tab.value("window.owned") is None
     assert "1,200" in await text_of(tab, "queue")
     assert "90 s" in await text_of(tab, "queue")
+    assert f"{HOSTILE[:-1]}<U+202E> 2.3 s" in await text_of(tab, "queue-note")
     assert "2 KiB" in await text_of(tab, "caches")
     assert "7" in await text_of(tab, "models")
     assert "403" in await text_of(tab, "errors") or "None" in await text_of(tab, "errors")
