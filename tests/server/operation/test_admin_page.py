@@ -16,7 +16,7 @@ from shepherd.backends.base import BackendStatus, CacheTier, ModelInfo
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
 from shepherd.server.access.key import ApiKey, KeyScope
-from shepherd.server.access.keys import KeyStore
+from shepherd.server.access.keys import KeyChange, KeyStore
 from shepherd.server.operation.log import logging_to_stderr
 from shepherd.server.settings import ServerSettings
 from tests.browser import CHROMIUM, BrowserStartError, Tab, open_browser
@@ -65,6 +65,9 @@ class HostileKeys(KeyStore):
     def keys(self) -> list[ApiKey]:
         keys = super().keys()
         return [*keys, structs.replace(keys[0], name=HOSTILE, prefix=HOSTILE, note=HOSTILE)]
+
+    def _change(self, change: KeyChange) -> None:
+        KeyStore(self.path)._change(change)
 
 
 class Queued(RunningServer[Hostile]):
