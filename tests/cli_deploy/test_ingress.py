@@ -265,7 +265,7 @@ async def test_the_logs_of_all_replicas_are_joined_and_keys_are_those_of_one() -
     replies = [reply(str(n), {"lines": of_one}) for n, of_one in enumerate(lines)]
     _, _, body = await ask(ScriptedReplicas(replies=replies), b"", "/admin/log", "GET")
     assert json.loads(body) == {"lines": [*lines[0], *lines[1]]}
-    scope = {"method": "POST", "headers": [], "query_string": b""}
+    scope: dict[str, Any] = {"method": "POST", "headers": [], "query_string": b""}
     places = {
         path: is_for_all(ReplicaRequest.of({**scope, "path": path}, b"", Prefix()))
         for path in ("/admin", "/admin/keys", "/admin/keys/ci/rotate", "/admin/log")

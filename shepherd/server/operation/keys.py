@@ -24,7 +24,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _CHANGEABLE = frozenset({"note", "expires", "scopes", "models", "limits", "share", "kind"})
-_VISIBLE = _CHANGEABLE | {"name", "prefix", "created"}
+VISIBLE = _CHANGEABLE | {"name", "prefix", "created"}
 """The fields of a key that leave the server; the others are hashes."""
 
 _MAX_GRACE = 365 * 86_400
@@ -139,7 +139,7 @@ def _changed(key: ApiKey, body: KeyBody, keys: Keys) -> ApiKey:
 
 def _visible(key: ApiKey) -> JsonObject:
     """A key as it leaves the server."""
-    return {name: value for name, value in to_builtins(key).items() if name in _VISIBLE}
+    return {name: value for name, value in to_builtins(key).items() if name in VISIBLE}
 
 
 def _once(name: str, secret: str) -> JsonResponse:

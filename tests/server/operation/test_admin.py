@@ -18,7 +18,7 @@ from shepherd.backends.scripted import ScriptedBackend
 from shepherd.server.access.key import ApiKey, KeyScope
 from shepherd.server.access.keys import KeyStore, KeyStoreError
 from shepherd.server.app import ServerApp, create_app
-from shepherd.server.operation import keys as key_routes
+from shepherd.server.operation.keys import VISIBLE
 from shepherd.server.operation.lifecycle import Lifecycle
 from tests.server.harness import CHAT, HI
 
@@ -211,7 +211,7 @@ async def test_a_name_that_is_taken_or_wrong_is_refused(served: Served, name: st
 
 
 def test_only_the_hashes_of_a_key_stay_in_the_server() -> None:
-    hidden = set(ApiKey.__struct_fields__) - key_routes._VISIBLE
+    hidden = set(ApiKey.__struct_fields__) - VISIBLE
     assert hidden == {"sha256", "old_secret"}
 
 
