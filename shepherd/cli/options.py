@@ -21,6 +21,7 @@ from shepherd.conversation import model_choice, session_start
 from shepherd.errors import ConfigError, UsageError
 
 _MODULES: Mapping[str, str] = {
+    "launch": "launch.launch",
     "acp": "acp",
     "doctor": "doctor",
     "usage": "apikey",

@@ -107,6 +107,9 @@ class Paths(Struct, frozen=True):
     served = _Place("state", "cliserver")
     """The session that `--cliserver` continues, by working directory."""
 
+    launch_log = _Place("state", "launch.log")
+    """The log of the server that `shepherd launch` started last."""
+
     history_file = _Place("state", "history")
 
     models = _Place("data", "models")

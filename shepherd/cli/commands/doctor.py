@@ -12,6 +12,7 @@ from enum import StrEnum
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from msgspec import Struct, structs
@@ -56,13 +57,30 @@ class Check(Struct, frozen=True):
     advice: tuple[str, ...] = ()
 
 
-def doctor(context: typer.Context, *, as_json: Json = False) -> None:
+def doctor(
+    context: typer.Context,
+    *,
+    offline: Annotated[
+        bool,
+        typer.Option(
+            "--offline",
+            help="Count what a day of work tries to connect to, in a network of its own.",
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Test what works here, and advise what to install or change.
 
     Ends with 1 if something is broken that Shepherd needs. Nothing goes over the network, except
     one request to each server of a provider that has several, to each RPC worker, and to the
     database.
     """
+    if offline and not sys.platform.startswith("linux"):
+        raise errors.ToolError("--offline needs the namespaces of Linux; nothing was measured.")
+    if offline:
+        from shepherd.cli.commands.offline.day import check_offline
+
+        raise typer.Exit(1 if check_offline() else 0)
     checks = check_all(Path.cwd(), os.environ, overrides_of(context))
     broken = [check.name for check in checks if check.state is State.BROKEN]
     if as_json:

@@ -32,12 +32,12 @@ def separate(*, network: bool) -> None:
     Raises OSError if that is not allowed.
     """
     flags = native.CLONE_NEWPID | native.CLONE_NEWIPC | native.CLONE_NEWUTS
-    _own_namespaces(flags if network else flags | native.CLONE_NEWNET)
+    own_namespaces(flags if network else flags | native.CLONE_NEWNET)
     if not network:  # a new network has nothing that is up
-        _raise_loopback()
+        raise_interface(b"lo")
 
 
-def _own_namespaces(flags: int) -> None:
+def own_namespaces(flags: int) -> None:
     """Move to new namespaces, of which this user is the owner. Raises OSError."""
     user, group = os.geteuid(), os.getegid()
     native.unshare(native.CLONE_NEWUSER | flags)
@@ -162,7 +162,7 @@ def _mount_layer(lower: str, place: str, target: str) -> None:
 
 def open_layer(lower: str, place: str) -> int:
     """A descriptor of a layer's root, in new namespaces; it outlives them. Raises OSError."""
-    _own_namespaces(native.CLONE_NEWNS)
+    own_namespaces(native.CLONE_NEWNS)
     _mount_layer(lower, place, lower)
     return native.open_exact(lower)
 
@@ -255,12 +255,12 @@ def _mount_devices(place: str, shared_memory: int) -> None:
     native.set_mount(place, native.ATTR_RDONLY)
 
 
-def _raise_loopback() -> None:
-    """Bring up `lo` in a new network. Raises OSError."""
+def raise_interface(name: bytes) -> None:
+    """Bring up a device of a new network, such as `lo`. Raises OSError."""
     plug = sockets.socket(sockets.AF_INET, sockets.SOCK_DGRAM)
     try:
         # struct ifreq: a name of 16 bytes, then a union of which the flags are the beginning
-        request = b"lo".ljust(16, b"\0") + _IFF_UP_RUNNING.to_bytes(2, sys.byteorder)
+        request = name.ljust(16, b"\0") + _IFF_UP_RUNNING.to_bytes(2, sys.byteorder)
         fcntl.ioctl(plug.fileno(), _SIOCSIFFLAGS, request.ljust(ctypes.sizeof(ctypes.c_long) * 5))
     finally:
         plug.close()

@@ -1,0 +1,1 @@
+"""`shepherd launch`: other coding agents on a model of this machine."""
