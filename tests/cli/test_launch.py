@@ -26,8 +26,10 @@ files = {{}}
 for folder, _, names in os.walk(os.environ["TMPDIR"]):
     for name in names:
         path = os.path.join(folder, name)
-        files[name] = [open(path).read(), oct(os.stat(os.path.dirname(path)).st_mode)[-3:]]
-record = dict(argv=sys.argv[1:], env=dict(os.environ), files=files, pid=os.getpid())
+        inside = os.path.relpath(path, os.environ["TMPDIR"]).partition("/")[2]
+        files[inside] = open(path).read()
+modes = [oct(entry.stat().st_mode)[-3:] for entry in os.scandir(os.environ["TMPDIR"])]
+record = dict(modes=modes, argv=sys.argv[1:], env=dict(os.environ), files=files, pid=os.getpid())
 json.dump(record, open({record!r}, "w"))
 {work}
 """
@@ -135,9 +137,9 @@ def test_all_texts_of_an_agent_are_filled_in(program: Program, running: str, nam
     assert f"{running}, the running server" in done.stderr
     agent, record = coding_agents()[name], launched.record
     assert all(record["env"].get(variable, "") for variable, text in agent.env.items() if text)
-    written = {file: content for file, (content, _) in record["files"].items()}
+    written = record["files"]
     assert written.keys() == agent.files.keys()
-    assert all(mode == "700" for _, mode in record["files"].values())
+    assert record["modes"] == ["700"]
     texts = [*record["argv"], *(record["env"].get(n, "") for n in agent.env), *written.values()]
     assert any(running in text for text in texts)
     assert any("script" in text for text in texts)
@@ -171,13 +173,18 @@ def test_a_key_is_made_if_the_server_needs_one_and_ends_with_the_agent(program: 
 
 
 def test_the_users_variables_and_aliases_stay(program: Program) -> None:
-    launched = Launched(program, "claude")
+    work = """
+import urllib.request
+urllib.request.urlopen(os.environ["ANTHROPIC_BASE_URL"] + "/v1/models/mine")
+"""
+    launched = Launched(program, "claude", work)
     launched.program.config.mkdir(parents=True)
-    aliases = '[server.aliases]\n"claude-opus-*" = "default"\nmine = "default"\n'
+    aliases = '[server.aliases]\nmine = "default"\n'
     (launched.program.config / "config.toml").write_text(aliases)
     extra = {**launched.program.extra, "ANTHROPIC_API_KEY": "sk-mine", "EMPTY": "", "MINE": "1"}
     home = Program(program.home, program.work, extra)
-    assert home.run(*home.scripted(SCRIPT), "launch", "claude").returncode == 7
+    done = home.run(*home.scripted(SCRIPT), "launch", "claude")
+    assert done.returncode == 0, done.stderr
     env = launched.record["env"]
     assert "ANTHROPIC_API_KEY" not in env  # it would go to the vendor
     assert (env["EMPTY"], env["MINE"]) == ("", "1")

@@ -94,10 +94,13 @@ def _become(
         "dir": directory,
     }
     for name, text in agent.files.items():
+        (directory / name).parent.mkdir(exist_ok=True)
         (directory / name).write_text(Template(text).substitute(values), "utf-8")
     changes = {name: Template(text).substitute(values) for name, text in agent.env.items()}
     env = {
-        name: value for name, value in {**os.environ, **changes}.items() if changes.get(name, value)
+        name: value
+        for name, value in {**os.environ, **changes}.items()
+        if changes.get(name, "kept")
     }
     own = [Template(text).substitute(values) for text in agent.arguments]
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and a program inherits that
