@@ -233,7 +233,7 @@ def test_commands_and_options_that_are_named_exist(page: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "shepherd launch claude",
+        "shepherd herd claude",
         "shepherd model choose",
         "shepherd sessions show|forget ID",
         "shepherd model info FILE --fit",

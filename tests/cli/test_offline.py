@@ -107,25 +107,19 @@ def test_a_day_tries_nothing(program: Program) -> None:
     assert "POST /v1/messages" in done.stdout
 
 
-def test_code_that_calls_home_is_found(tmp_path: Path) -> None:
-    """As a plugin could: it runs in every start of the program."""
+def test_code_that_calls_home_is_found_and_a_failed_day_is_no_zero(tmp_path: Path) -> None:
+    """Code as a plugin could have: it runs in each start of the program."""
     (tmp_path / "sitecustomize.py").write_text(
         "import socket, sys\n"
         "if '-e' in sys.argv:\n"
         "    try:\n        socket.getaddrinfo('home.example.com', 443)\n"
         "    except OSError:\n        pass\n"
     )
-    day = SHORT_DAY.replace("[1:3]", "[2:3]").replace("[:2]", "[:0]")
+    day = SHORT_DAY.replace("read.steps[1:3]", "[read.steps[2], '--nonsense']")
     done = python(day, PYTHONPATH=str(tmp_path))
     assert done.returncode == 1, done.stdout + done.stderr
-    [tried] = [line for line in done.stdout.splitlines() if line.startswith("Tried: ")]
+    *_, tried = done.stdout.splitlines()
+    assert tried.startswith("Tried: ")
     assert "-m shepherd" in tried
     assert tried.endswith(" to home.example.com (a lookup)")
-
-
-def test_a_day_that_fails_is_no_zero(tmp_path: Path) -> None:
-    failing = SHORT_DAY.replace("read.steps[1:3]", "['--nonsense']")
-    done = python(failing)
-    assert done.returncode == 1
-    assert "connections tried" not in done.stdout
     assert "The day failed" in done.stderr

@@ -8,16 +8,18 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec import Struct, toml
 
 from shepherd import errors
-from shepherd.cli.commands.launch import server
 from shepherd.cli.commands.output import note, show_table, warn
 from shepherd.cli.request import PROVIDER, loaded_config, overrides_of
 from shepherd.config.paths import Paths
+
+if TYPE_CHECKING:
+    from shepherd.cli.commands.launch.server import Endpoint
 
 _OUTPUT_SHARE = 4
 _MAX_OUTPUT = 32_000
@@ -38,7 +40,7 @@ class CodingAgent(Struct, frozen=True, forbid_unknown_fields=True):
 
 def coding_agents() -> dict[str, CodingAgent]:
     """All agents by the names of their programs."""
-    text = files(__package__).joinpath("agents.toml").read_bytes()
+    text = files("shepherd.cli.commands.launch").joinpath("agents.toml").read_bytes()
     return toml.decode(text, type=dict[str, CodingAgent])
 
 
@@ -74,6 +76,8 @@ def _become(
     executable: str, agent: CodingAgent, arguments: Sequence[str], context: typer.Context
 ) -> None:
     """Replace this process by the agent, on a server that is up."""
+    from shepherd.cli.commands.launch import server  # imports FastAPI and an HTTP client
+
     config, overrides = loaded_config(context), overrides_of(context)
     paths = Paths.from_env(os.environ)
     # options that are not about the address ask for another model than the running server's
@@ -107,7 +111,7 @@ def _become(
     os.execve(executable, [executable, *own, *arguments], env)
 
 
-def _tell(agent: CodingAgent, endpoint: server.Endpoint, log: Path | None) -> None:
+def _tell(agent: CodingAgent, endpoint: "Endpoint", log: Path | None) -> None:
     """Say in a line what was done, and what the user should know about it."""
     which = f"a server of its own (log: {log})" if log else "the running server"
     place = f"{agent.api} at {endpoint.url}, {which}"

@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from http import HTTPStatus
 from pathlib import Path
 
 import httpx
@@ -53,7 +54,7 @@ class Endpoint(Struct, frozen=True):
 
     def lacks(self, name: str) -> bool:
         """Whether the server has no model of that name, nor an alias for it."""
-        return _get(f"{self.url}/v1/models/{name}", self.key).status_code == httpx.codes.NOT_FOUND
+        return _get(f"{self.url}/v1/models/{name}", self.key).status_code == HTTPStatus.NOT_FOUND
 
 
 def running_server(config: Config) -> str:
@@ -64,7 +65,7 @@ def running_server(config: Config) -> str:
         health = json_text.as_object(_get(f"{url}/health").json()) if section.port else {}
         if "backend_connected" in health and health["status"] in ("ok", "loading"):
             # a shared session is one conversation, and lists no models
-            return url if _get(f"{url}/v1/models").status_code != httpx.codes.NOT_FOUND else ""
+            return url if _get(f"{url}/v1/models").status_code != HTTPStatus.NOT_FOUND else ""
     return ""
 
 
@@ -132,7 +133,7 @@ def await_endpoint(
         time.sleep(_POLL_SECONDS)
     key = os.environ.get(KEY_VARIABLE, "") or NO_KEY
     answer = _get(f"{url}/v1/models", key)
-    if answer.status_code == httpx.codes.UNAUTHORIZED:
+    if answer.status_code == HTTPStatus.UNAUTHORIZED:
         name = f"launch-{os.getpid()}"
         key = _keys(config, paths).add(name, lambda key: replace(key, note="of `shepherd launch`"))
         (directory / _KEY_FILE).write_text(name, "utf-8")

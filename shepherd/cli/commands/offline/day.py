@@ -34,7 +34,9 @@ def check_offline() -> int:
     The home is empty, but variables and plugins are this user's. Raises ToolError if a part of the
     day fails, or if tries can't be seen here.
     """
-    day = toml.decode(files(__package__).joinpath("day.toml").read_bytes(), type=Day)
+    day = toml.decode(
+        files("shepherd.cli.commands.offline").joinpath("day.toml").read_bytes(), type=Day
+    )
     outside = Outside()
     with tempfile.TemporaryDirectory(prefix="shepherd-offline-") as folder:
         (Path(folder) / "work").write_text(day.work, "utf-8")

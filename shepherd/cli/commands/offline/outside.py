@@ -79,8 +79,8 @@ class Outside:
     def tries(self) -> list[str]:
         """A sentence for each try, but for those of `prove`; call that first."""
         proofs = (f"{_PROOF}:", _PROOF_NAME)
-        found = [text for key, text in self._seen.items() if not key[2].startswith(proofs)]
-        return found + ["a program to an address without a route"] * _unrouted()
+        routed = [text for key, text in self._seen.items() if not key[2].startswith(proofs)]
+        return routed + ["a program to an address without a route"] * _unrouted()
 
     def _read(self, device: int) -> None:
         """Note all packets; nobody answers them."""
