@@ -40,6 +40,7 @@ _OWN: Mapping[str, object] = {
     "server.socket": "",
     "server.tls_cert": "",
     "server.tls_key": "",
+    "server.use_tools": False,
 }
 """Settings of a server for one agent, which it reaches as simply as can be."""
 

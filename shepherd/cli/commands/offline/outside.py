@@ -21,10 +21,7 @@ from shepherd.tools.sandbox.inside import namespaces, native
 _DEVICE, _OWN, _ROUTER, _RESOLVER = b"outside", "192.0.2.1", "192.0.2.2", "192.0.2.53"
 _PROOF, _PROOF_NAME = "192.0.2.99", "proof.invalid"
 _PROOF_SECONDS = 5.0
-_FILES = {
-    "/etc/resolv.conf": f"nameserver {_RESOLVER}\noptions timeout:1 attempts:1\n",
-    "/etc/nsswitch.conf": "hosts: files dns\n",
-}
+_RESOLVING = f"nameserver {_RESOLVER}\noptions timeout:1 attempts:1\n"
 _ANSWERERS = ("/run/systemd/resolve", "/run/nscd", "/run/dbus", "/run/user")
 """Where services listen that would look up a name for a program, outside of its network."""
 
@@ -33,7 +30,6 @@ _SIOCSIFADDR, _SIOCSIFDSTADDR = 0x8916, 0x8918
 _SIOCADDRT, _RTF_UP_GATEWAY = 0x890B, 0x3
 _IFREQ, _RTENTRY = 40, 120  # the sizes of these structures
 _PROTOCOLS = {6: "tcp", 17: "udp"}
-_ICMP = 1
 _DNS = 53
 
 
@@ -91,13 +87,13 @@ class Outside:
                 rest = packet[(packet[0] & 15) * 4 :]
             else:
                 protocol, address, rest = packet[6], packet[24:40], packet[40:]
-            if protocol in _PROTOCOLS or (is_v4 and protocol == _ICMP):
+            if is_v4 or protocol in _PROTOCOLS:  # by IPv6 the kernel itself sends others
                 self._note(protocol, str(ip_address(address)), rest)
 
     def _note(self, protocol: int, address: str, rest: bytes) -> None:
         """Note a packet whose part behind the header of IP is `rest`."""
         here, port = struct.unpack_from("!HH", rest) if protocol in _PROTOCOLS else (0, 0)
-        where = f"{address}:{port} ({_PROTOCOLS.get(protocol, 'icmp')})"
+        where = f"{address}:{port} ({_PROTOCOLS.get(protocol, 'other')})"
         if address == _RESOLVER and port == _DNS:
             where = f"{_name(rest[20:])} (a lookup)"  # behind the headers of UDP and DNS
         key = protocol, here, where
@@ -114,15 +110,13 @@ def _look_up(name: str) -> None:
 def _replace_resolver(scratch: Path) -> None:
     """Have names looked up by packets alone. Raises OSError."""
     native.mount("", "/", "", native.MS_REC | native.MS_PRIVATE)
-    places = {name: Path(name).resolve() for name in _FILES}
+    place = Path("/etc/resolv.conf").resolve()
     for answerer in filter(os.path.isdir, _ANSWERERS):
         native.mount("tmpfs", answerer, "tmpfs", native.MS_NOSUID)
-    for name, text in _FILES.items():
-        source = scratch / Path(name).name
-        source.write_text(text, "utf-8")
-        if not places[name].exists():  # it was there where services listen
-            places[name].touch()
-        native.mount(str(source), str(places[name]), "", native.MS_BIND)
+    if not place.exists():  # it was where a service listens
+        place.touch()
+    (scratch / "resolv.conf").write_text(_RESOLVING, "ascii")
+    native.mount(str(scratch / "resolv.conf"), str(place), "", native.MS_BIND)
 
 
 def _open_device() -> int:
