@@ -102,7 +102,8 @@ def test_an_interrupt_ends_the_turn_and_the_next_one_works(program: Program) -> 
 
 
 def test_a_message_steers_the_turn_and_the_mode_changes(program: Program) -> None:
-    wait = 'call: execute_command {"command": "until [ -e go ]; do sleep 0.05; done"}'
+    (program.work / "go").touch()  # one that is made later may stay unseen in the layer
+    wait = 'call: execute_command {"command": "until [ -s go ]; do sleep 0.05; done"}'
     write = 'call: write_file {"path": "new", "content": "x"}'
     script = f"{wait}\n---\ntext: one\n---\n{write}\n---\ntext: two"
     process = program.start_scripted(script, "--json", "--approve", "all")
@@ -114,7 +115,7 @@ def test_a_message_steers_the_turn_and_the_mode_changes(program: Program) -> Non
         send(process, '{"type": "steer", "content": "also y"}', '{"type": "mode", "mode": "plan"}')
         while json.loads(process.stdout.readline()).get("topic") != "mode":
             pass
-        (program.work / "go").touch()
+        (program.work / "go").write_text("go")
         items = read_turn(process)
         assert [i["content"] for i in items if i.get("topic") == "steering"] == ["also y"]
         assert "".join(i["content"] for i in items if i["type"] == "text") == "one"

@@ -9,6 +9,11 @@ from tests.e2e.terminal import ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, ENTER, ESCAPE,
 
 READY = r"approve: ask"
 HELLO = "text: Good day.\n"
+UNTIL_TOLD = 'call: execute_command {"command": "until [ -s go ]; do sleep 0.1; done"}'
+"""Waits until the file `go`, which is there, is no longer empty.
+
+A command in a layer that has looked for a missing file need not see one that is made later.
+"""
 
 
 def test_a_typed_question_is_answered(start: Start) -> None:
@@ -21,8 +26,8 @@ def test_a_typed_question_is_answered(start: Start) -> None:
 
 
 def test_what_is_typed_while_the_model_works_is_sent_afterwards(start: Start, work: Path) -> None:
-    until_told = 'call: execute_command {"command": "until [ -e go ]; do sleep 0.1; done"}'
-    script = f"{until_told}\n---\ntext: first answer\n---\ntext: second answer\n"
+    (work / "go").touch()
+    script = f"{UNTIL_TOLD}\n---\ntext: first answer\n---\ntext: second answer\n"
     terminal = start(script, "--approve", "all")
     terminal.wait_for("approve: all")
     terminal.say("one")
@@ -32,7 +37,7 @@ def test_what_is_typed_while_the_model_works_is_sent_afterwards(start: Start, wo
     terminal.send("three" + ALT_ENTER + "\x1bb")  # Alt is not Esc: it stops nothing
     terminal.send("four")
     terminal.wait_for("› fourthree")
-    (work / "go").touch()
+    (work / "go").write_text("go")
     shown = terminal.wait_for("second answer")
     order = [shown.index(t) for t in ("› one", "first answer", "› two", "second answer")]
     assert order == sorted(order)
@@ -41,8 +46,8 @@ def test_what_is_typed_while_the_model_works_is_sent_afterwards(start: Start, wo
 def test_a_message_steers_the_turn_and_a_waiting_one_is_taken_back(
     start: Start, work: Path
 ) -> None:
-    until_told = 'call: execute_command {"command": "until [ -e go ]; do sleep 0.1; done"}'
-    terminal = start(f"{until_told}\n---\ntext: hello\n---\ntext: second\n", "--approve", "all")
+    (work / "go").touch()
+    terminal = start(f"{UNTIL_TOLD}\n---\ntext: hello\n---\ntext: second\n", "--approve", "all")
     terminal.wait_for("approve: all")
     terminal.say("one")
     terminal.wait_for("running execute_command")
@@ -53,7 +58,7 @@ def test_a_message_steers_the_turn_and_a_waiting_one_is_taken_back(
     terminal.wait_gone("waiting: two")
     terminal.send(" more" + TAB)
     terminal.wait_for("next step: two more")
-    (work / "go").touch()
+    (work / "go").write_text("go")
     shown = terminal.wait_for("hello")
     assert shown.index("› one") < shown.index("› two more") < shown.index("hello")
     assert "second" not in terminal.settle()
