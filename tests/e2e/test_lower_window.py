@@ -62,36 +62,55 @@ def tmux(tmp_path: Path, work: Path, env: dict[str, str]) -> Iterator[Tmux]:
         Path(socket).unlink()
 
 
+def _shown(tmux: Tmux) -> str:
+    """What scrolled off the program's pane and what it shows."""
+    return tmux("capture-pane", "-p", "-J", "-S", "-", "-t", ":0.0")
+
+
+def _wait_for(tmux: Tmux, pattern: str) -> str:
+    """Wait until `_shown` has the pattern, and return it."""
+    end = time.monotonic() + TIMEOUT
+    while re.search(pattern, shown := _shown(tmux)) is None:
+        assert time.monotonic() < end, shown
+        time.sleep(0.02)
+    return shown
+
+
+def _say_hello(tmux: Tmux, script: Path, answer: str, rows: int) -> None:
+    """Start the program on a script, in a window of so many rows, and send a message."""
+    script.write_text(answer)
+    program = Path(sys.executable).with_name("shepherd")
+    size = ("-x", "80", "-y", str(rows))
+    tmux("new-session", "-d", *size, f"{program} --model script:{script}; sleep 1000")
+    _wait_for(tmux, "approve: ask")
+    tmux("send-keys", "-t", ":0.0", "hello", "Enter")
+
+
+@pytest.mark.parametrize("rows", [5, 3])
+def test_a_window_of_few_rows_keeps_no_copy_of_what_is_drawn_anew(
+    tmux: Tmux, tmp_path: Path, rows: int
+) -> None:
+    answer = "\n".join(f'text: "word{n}\\n\\n"\ndelay: 0.1' for n in range(8))
+    _say_hello(tmux, tmp_path / "script.txt", answer, rows)
+    shown = _wait_for(tmux, "(?s)before the first word.*approve: ask")
+    assert re.findall(r"word\d", shown) == [f"word{n}" for n in range(8)]
+    assert shown.count("approve: ask") == 1
+
+
 @pytest.mark.parametrize("separator", SEPARATORS)
 def test_a_window_of_tmux_that_gets_lower_loses_no_text(
     tmux: Tmux, tmp_path: Path, separator: str
 ) -> None:
-    script = tmp_path / "script.txt"
-    script.write_text(SCRIPT.format(*[separator] * WORDS))
-    program = Path(sys.executable).with_name("shepherd")
-    size = ("-x", "80", "-y", "24")
-    tmux("new-session", "-d", *size, f"{program} --model script:{script}; sleep 1000")
-
-    def shown() -> str:
-        return tmux("capture-pane", "-p", "-J", "-S", "-", "-t", ":0.0")
-
-    def wait_for(pattern: str) -> None:
-        end = time.monotonic() + TIMEOUT
-        while re.search(pattern, shown()) is None:
-            assert time.monotonic() < end, shown()
-            time.sleep(0.02)
-
-    wait_for("approve: ask")
-    tmux("send-keys", "-t", ":0.0", "hello", "Enter")
-    wait_for(r"word15\b")
+    _say_hello(tmux, tmp_path / "script.txt", SCRIPT.format(*[separator] * WORDS), 24)
+    _wait_for(tmux, r"word15\b")
     tmux("split-window", "-v", "-t", ":0.0", "sleep 1000")
-    wait_for(r"word25\b")
+    _wait_for(tmux, r"word25\b")
     tmux("kill-pane", "-t", ":0.1")
     for rows in (20, 16, 12, 9):  # as by dragging: tmux tells the program only of the last one
         tmux("resize-window", "-y", str(rows))
-        wait_for(rf"word{55 - rows}\b")
-    wait_for(rf"(?s)word{WORDS - 1}\b.*tokens.*approve: ask")
+        _wait_for(tmux, rf"word{55 - rows}\b")
+    _wait_for(tmux, rf"(?s)word{WORDS - 1}\b.*tokens.*approve: ask")
     tmux("resize-window", "-y", "7")
     tmux("send-keys", "-t", ":0.0", "x")
-    wait_for("› x")
-    _assert_complete(shown())
+    _wait_for(tmux, "› x")
+    _assert_complete(_shown(tmux))

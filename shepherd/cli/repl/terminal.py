@@ -334,8 +334,20 @@ _DEPTHS = {
 }
 
 
+class _Output(Vt100_Output):
+    """Standard output as a terminal."""
+
+    def erase_down(self) -> None:
+        """Erase the row of the cursor, which is in the first column, and all below it.
+
+        What lies below goes first: tmux moves into its scrollback what is erased from the first
+        cell of the window on.
+        """
+        self.write_raw("\x1b7\x1b[B\x1b[J\x1b8\x1b[K")  # 7 and 8 keep the cursor's place
+
+
 def terminal_output(painter: Painter) -> Output:
     """Standard output as a terminal; the cursor's position is never queried."""
     size = Vt100_Output.from_pty(sys.stdout).get_size
     depth = _DEPTHS.get(painter.color_system, ColorDepth.DEPTH_4_BIT)
-    return Vt100_Output(sys.stdout, size, default_color_depth=depth, enable_cpr=False)
+    return _Output(sys.stdout, size, default_color_depth=depth, enable_cpr=False)
