@@ -3,6 +3,7 @@
 ShepherdError               the message tells the user what to do
 ├── ConfigError             a setting, flag or file of settings is wrong
 ├── SessionError            a saved session can't be found or read
+│   ├── SessionOpenError    another process has it open
 │   └── SessionStorageError the database of sessions can't be used (a server answers 503)
 ├── MemoryStoreError        the memory's file can't be read or written
 ├── UndoError               changes to files can't be undone, or not without loss
@@ -33,6 +34,14 @@ class ConfigError(ShepherdError):
 
 class SessionError(ShepherdError):
     """A saved session can't be found or read."""
+
+
+class SessionOpenError(SessionError):
+    """Another process has the saved session `id` open."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"Session {id} is open in another Shepherd.")
+        self.id = id
 
 
 class SessionStorageError(SessionError):

@@ -120,6 +120,10 @@ class ConversationOptions(Struct, frozen=True, kw_only=True):
             help="Go on with a session; the start of its id is enough.",
         ),
     ] = None
+    branch: Annotated[
+        bool,
+        typer.Option("--branch", help="Go on with a copy; the session stays as it is."),
+    ] = False
     connect: Annotated[
         str | None,
         typer.Option(

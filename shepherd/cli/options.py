@@ -118,7 +118,9 @@ def _main(
             overrides,
             conversation.execute,
             conversation.json_lines,
-            session_start.SessionStart(conversation.latest, conversation.resume or ""),
+            session_start.SessionStart(
+                conversation.latest, conversation.resume or "", branch=conversation.branch
+            ),
             server.server,
             server.insecure,
             provider,
@@ -212,6 +214,8 @@ def _check(request: Launch) -> None:
         raise UsageError("--server goes with none of --execute, --json, --continue, --resume.")
     if start.latest and start.id:
         raise UsageError("--continue and --resume exclude each other.")
+    if start.branch and not (start.latest or start.id):
+        raise UsageError("--branch goes with --continue or --resume.")
     if request.images and (request.server or request.cliserver or request.json_lines):
         raise UsageError("--image goes with none of --server, --cliserver, --json.")
     if request.apply and (request.prompt is None or request.connect):

@@ -99,7 +99,9 @@ def _build(
     """The conversation that `start` names, with the model that `slot` makes for it."""
     paths, notices = Paths.from_env(env), session_start.Notices()
     sessions = start.store or SessionStore(paths.sessions)
-    session, transcript = session_start.begin_session(config, sessions, cwd, start, notices)
+    session, transcript = session_start.begin_session(
+        config, sessions, cwd, start, notices, paths.served
+    )
     current = session_start.CurrentSession(session)
     workspace = build_workspace(config, paths, cwd, notices, current)
     for warning in (*config.warnings, *providers.warnings()):

@@ -195,7 +195,7 @@ class Conversation:
             raise errors.SessionError("This session is the one you are in.")
         start = session_start.SessionStart(id=id)
         session, transcript = session_start.begin_session(
-            self.config, self.sessions, self.cwd, start, self.notices
+            self.config, self.sessions, self.cwd, start, self.notices, self.paths.served
         )
         previous = self.session  # what the user has set in it stays set
         session.tools, session.deferred = previous.tools, previous.deferred

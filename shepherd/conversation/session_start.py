@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from shepherd.config.settings import Config
-from shepherd.errors import SessionError
+from shepherd.errors import SessionError, SessionOpenError
 from shepherd.knowledge import instructions
 from shepherd.knowledge.knowledge import Knowledge
 from shepherd.messages import Message, Role
@@ -31,13 +31,14 @@ class SessionStart(Struct, frozen=True):
     """The conversation to continue: the latest of this directory, one by id, or none.
 
     `store` has the saved ones, by default the user's files. With `or_new`, a new one begins if the
-    one with the id can't be continued.
+    one with the id can't be continued. With `branch`, a copy of it continues.
     """
 
     latest: bool = False
     id: str = ""
     store: SessionStore | None = None
     or_new: bool = False
+    branch: bool = False
 
 
 class Notices(Struct):
@@ -72,10 +73,21 @@ class CurrentSession(Struct):
 
 
 def begin_session(
-    config: Config, store: SessionStore, cwd: Path, start: SessionStart, notices: Notices
+    config: Config,
+    store: SessionStore,
+    cwd: Path,
+    start: SessionStart,
+    notices: Notices,
+    served: Path,
 ) -> tuple[Session, Transcript | None]:
-    """The session that `start` names and its transcript, if it is saved; raises SessionError."""
-    reopened = _reopened(store, cwd, start, notices)
+    """The session that `start` names and its transcript, if it is saved; raises SessionError.
+
+    `served` has the addresses of the sessions that are shared.
+    """
+    try:
+        reopened = _reopened(store, cwd, start, notices)
+    except SessionOpenError as error:
+        raise SessionError(f"{error} {_ways_in(error.id, served)}") from error
     if reopened is not None:
         transcript, saved = reopened
         begun = _resumed(transcript, saved, config, cwd, notices)
@@ -95,12 +107,25 @@ def _reopened(
     try:
         if start.latest and not saved_id:
             saved_id = store.latest(cwd)
+        if saved_id and start.branch:
+            source, saved_id = saved_id, store.branch(saved_id)
+            notices.tell(f"This is a copy of session {source}, which stays as it is.")
         return store.reopen(saved_id, notices.tell) if saved_id else None
     except SessionError as error:
         if saved_id and not start.or_new:  # without an id, the directory has no session to continue
             raise
         notices.tell(f"{error} This is a new one.")
         return None
+
+
+def _ways_in(id: str, served: Path) -> str:
+    """How to talk in a session that another process has open."""
+    copying = f"`shepherd --resume {id} --branch` goes on with a copy of it."
+    for file in served.glob("*"):
+        shared, _, address = file.read_text(encoding="utf-8").strip().partition("\n")
+        if shared == id and address:
+            return f"`shepherd --connect {address}` joins it there; {copying}"
+    return copying
 
 
 def default_system_message(config: Config, cwd: Path) -> str:

@@ -6,10 +6,9 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from shepherd.errors import SessionError, SessionStorageError
+from shepherd.errors import SessionError, SessionOpenError, SessionStorageError
 from shepherd.storage.postgres import PostgresDatabase, PostgresServer
 from shepherd.storage.rows import Rows, one_line, translated
-from shepherd.transcript.storage import open_elsewhere
 
 if TYPE_CHECKING:
     import psycopg
@@ -105,7 +104,7 @@ class SessionDatabase:
 
         def work(rows: Rows) -> None:
             if not rows.execute(_LOCK_SHORTLY, (_lock_name(id),)).fetchone()[0]:
-                raise SessionError(open_elsewhere(id))
+                raise SessionOpenError(id)
             rows.execute("DELETE FROM sessions WHERE id = ?", (id,))
 
         self.tables.run(work)
@@ -319,7 +318,7 @@ class SessionHold:
         """Hold an existing session."""
         with self._connected() as connection:
             if not _has_lock(connection, self._id):
-                raise SessionError(open_elsewhere(self._id))
+                raise SessionOpenError(self._id)
             if connection.execute(_TAKE, (self._token, self._id)).rowcount != 1:
                 raise SessionError(f"Session {self._id} has been deleted.")
         self._is_stored = True
@@ -338,7 +337,7 @@ class SessionHold:
         statement = _TOUCH if self._is_stored else _ADD
         with connection.transaction():
             if connection.execute(statement, (self._id, self._token)).rowcount != 1:
-                raise SessionError(open_elsewhere(self._id))
+                raise SessionOpenError(self._id)
             rows = [(self._id, number, line) for number, line in lines]
             connection.cursor().executemany(_PUT, rows)
         self._is_stored = True
@@ -373,7 +372,7 @@ class SessionHold:
             was_deleted = self._is_stored and row is None
             was_taken = row is not None and row[0] != self._token
             if was_deleted or was_taken:
-                raise SessionError(open_elsewhere(self._id))
+                raise SessionOpenError(self._id)
             if not has_lock:
                 raise OperationalError("the lost connection still has the lock of the session")
         return connection

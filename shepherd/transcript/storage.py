@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from shepherd.config.files import make_private_directory
-from shepherd.errors import SessionError
+from shepherd.errors import SessionError, SessionOpenError
 
 
 class SessionLog(Protocol):
@@ -70,11 +70,6 @@ class SessionStorage(Protocol):
 
     def delete(self, id: str) -> None:
         """Delete a session; raises SessionError if it is open elsewhere."""
-
-
-def open_elsewhere(id: str) -> str:
-    """The message for a session that another process holds."""
-    return f"Session {id} is open in another Shepherd."
 
 
 MAX_HEADER = 1 << 24
@@ -200,7 +195,7 @@ def _locked(path: Path, flags: int) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
-        raise SessionError(open_elsewhere(path.stem)) from error
+        raise SessionOpenError(path.stem) from error
     return descriptor
 
 

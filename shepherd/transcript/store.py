@@ -238,6 +238,20 @@ class SessionStore:
         """Continue a session; `id` as for `find`."""
         return Transcript.reopen(self.storage, self.find(id), on_failure)
 
+    def branch(self, id: str) -> str:
+        """Copy a session as it is now, without locking it; `id` as for `find`. The copy's id."""
+        source = self.find(id)
+        first, _, lines = self.storage.read(source).partition(b"\n")
+        header = structs.replace(
+            records.parse_first_line(source, first), id=new_id(datetime.now(UTC))
+        )
+        log = self.storage.create(header.id, lambda _problem: None)
+        try:
+            log.append(records.header_line(header) + lines[: lines.rfind(b"\n") + 1])
+        finally:
+            log.release()
+        return header.id
+
     def read(self, id: str) -> records.SavedSession:
         """The current state of a session, without locking it; `id` as for `find`."""
         return self._read(self.find(id))

@@ -128,7 +128,7 @@ def test_two_at_once_on_one_session(program: Program) -> None:
             pass
         second = program.run_scripted("text: two\n", "--resume", path.stem, "-e", "mine")
         assert second.returncode == 1
-        assert second.stderr.strip().endswith("is open in another Shepherd.")
+        assert second.stderr.strip().endswith("--branch` goes on with a copy of it.")
         holder.stdin.close()
         holder.wait(PATIENCE)
     assert program.run_scripted("text: two\n", "--resume", path.stem, "-e", "mine").returncode == 0

@@ -93,7 +93,11 @@ async def _open_service(
             shared.backend = await conversation.backend()
             if conversation.transcript is not None:  # what is not saved can't be continued
                 served = _pointer(paths, conversation.cwd)
-                write_private(served, f"{conversation.session.id}\n")
+                line = f"{conversation.session.id}\n"
+                write_private(
+                    served, line + next((a for a in lifecycle.addresses if "://" in a), "")
+                )
+                opened.callback(write_private, served, line)
             await opened.enter_async_context(shared)
             return f"session {conversation.session.id} with {shared.backend.info.id}"
 
@@ -105,14 +109,14 @@ async def _open_service(
 def last_served(sessions: SessionStore, paths: Paths, cwd: Path) -> str:
     """The id of the session that was served last in `cwd`, "" if it does not exist any more."""
     try:
-        saved = _pointer(paths, cwd).read_text(encoding="utf-8").strip()
+        saved = _pointer(paths, cwd).read_text(encoding="utf-8").partition("\n")[0]
         return sessions.find(saved) if saved else ""
     except (FileNotFoundError, SessionError):  # never served, without messages, or deleted
         return ""
 
 
 def _pointer(paths: Paths, cwd: Path) -> Path:
-    """The file with the id of the session that was served last in `cwd`."""
+    """The file with the session that was served last in `cwd`: its id, and its address if it is."""
     return paths.served / hashlib.sha256(os.fsencode(cwd)).hexdigest()[:32]
 
 
