@@ -74,19 +74,25 @@ def test_who_joins_sees_what_was_said(start: Start, home: Path, work: Path) -> N
         assert "who is there?" in shown
 
 
-def test_a_watcher_reads_how_a_question_of_another_ended(
+def test_watchers_see_the_question_of_another_and_how_it_ended(
     start: Start, home: Path, work: Path
 ) -> None:
+    waits = "write_file: waits for the approval of another client"
     with cliserver(Program(home, work), SCRIPT) as url:
         watcher = start(None, "--connect", url, columns=100, rows=40)
         watcher.wait_for("script at http")
         asker = start(None, "--connect", url, columns=100, rows=40)
         asker.wait_for("script at http")
         asker.say("write it")
+        watcher.wait_for(waits)
+        joining = start(None, "--connect", url, columns=100, rows=40)
+        joining.wait_for(waits)
         asker.choose("n")
-        watcher.wait_for("write_file: deny")
+        for terminal in (watcher, joining):
+            terminal.wait_for("write_file: denied")
         asker.wait_for("It is done")
-        assert "write_file: deny" not in asker.text()
+        assert "another client" not in asker.text()
+        assert "write_file: denied" not in asker.text()
 
 
 def test_a_mentioned_image_is_sent_from_here(start: Start, home: Path, work: Path) -> None:

@@ -14,12 +14,25 @@ from shepherd.conversation.shared.updates import UpdateKind, to_event
 from shepherd.images import Image
 from shepherd.tasks import end_tasks
 from shepherd.tools.access import Access
-from shepherd.tools.permissions.approval import DENIED_BY_USER, ApprovalRequest, Approver, Part
+from shepherd.tools.permissions.approval import (
+    DENIED_BY_USER,
+    ApprovalRequest,
+    Approver,
+    Choice,
+    Part,
+)
 from shepherd.tools.permissions.rules import Rule
 
 MAX_REMEMBERED = 100
 WITHDRAWAL_SECONDS = 10.0
 """How long leaving waits for the server to withdraw an interrupted prompt."""
+
+DECISIONS = {
+    Choice.ONCE: "allowed once",
+    Choice.SESSION: "allowed for this session",
+    Choice.ALWAYS: "always allowed",
+    Choice.DENY: "denied",
+}
 
 MISSED = "some of what happened meanwhile was missed"
 LOST = "The server does not know this request any more; it was probably started again."
@@ -162,18 +175,22 @@ class RemoteSession:
                 self._viewer.ended(mine=mine)
             case UpdateKind.APPROVAL_NEEDED:
                 self._questions.ask(update.data)
-            case UpdateKind.APPROVAL_DECIDED:
-                self._end_question(update.data, mine=mine)
+            case UpdateKind.APPROVAL_OPEN | UpdateKind.APPROVAL_DECIDED:
+                self._follow_question(update, mine=mine)
             case _:
                 event = to_event(update.kind, update.data)
                 if event is not None:
                     self._viewer.event(event, mine=mine)
 
-    def _end_question(self, data: messages.JsonObject, *, mine: bool) -> None:
-        """Withdraw a question that is decided, or tell how that of another client ended."""
+    def _follow_question(self, update: RemoteUpdate, *, mine: bool) -> None:
+        """Tell how a question of another client begins and ends; withdraw a decided one."""
+        data = update.data
+        if update.kind is UpdateKind.APPROVAL_OPEN:
+            self._viewer.notice(open_elsewhere(data))
+            return
         self._questions.withdraw(str(data["id"]))
         if not mine:
-            self._viewer.notice(f"{data['tool']}: {data['decision']}")
+            self._viewer.notice(f"{data['tool']}: {DECISIONS.get(data['decision'], 'withdrawn')}")
 
     def _complete(self, request: str, reason: str) -> None:
         """End the wait of `ask` for a request, if it is one of this client."""
@@ -198,6 +215,13 @@ class RemoteSession:
                 self._complete(request, str(state["finish_reason"]))
         for data in session["approvals"]:
             self._questions.ask(data)
+        for data in session.get("others_approvals", []):
+            self._viewer.notice(open_elsewhere(data))
+
+
+def open_elsewhere(data: messages.JsonObject) -> str:
+    """The sentence about a question that another client is asked."""
+    return f"{data['tool']}: waits for the approval of another client"
 
 
 class RemoteQuestions(Struct):

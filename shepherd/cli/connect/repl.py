@@ -10,7 +10,7 @@ from rich.text import Text
 
 from shepherd import errors, events
 from shepherd.cli.connect.client import AGENT_UPDATES, SharedSessionClient
-from shepherd.cli.connect.remote import RemoteQuestions, RemoteSession, Viewer
+from shepherd.cli.connect.remote import RemoteQuestions, RemoteSession, Viewer, open_elsewhere
 from shepherd.cli.render.renderer import show_last_exchanges
 from shepherd.cli.render.status import Status, short_name
 from shepherd.cli.repl.commands import Command, message_command
@@ -144,6 +144,8 @@ class RemoteRepl(_RemoteTerminal, Viewer):
                 event = to_event(UpdateKind(piece["kind"]), piece)
                 if event is not None:
                     self._renderer(event)
+        for question in session.get("others_approvals", []):
+            self.notice(open_elsewhere(question))
 
 
 class RemoteCommands(Struct, frozen=True):

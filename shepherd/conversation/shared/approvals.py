@@ -157,9 +157,19 @@ class PendingApproval(OpenQuestion):
 
     request: requests.PromptRequest
 
+    def for_others(self) -> JsonObject:
+        """What clients read that are not asked."""
+        call = self.question.call
+        return {
+            "id": self.id,
+            "tool": call.name,
+            "call_id": call.id,
+            "preview": self.question.preview,
+        }
+
 
 class ClientApprover(Struct):
-    """An `Approver` that asks only the client of the current request.
+    """An `Approver` that asks only the client of the current request; the others see the question.
 
     If the client is away for AWAY_SECONDS, or was never connected, the answer is no.
     """
@@ -170,14 +180,13 @@ class ClientApprover(Struct):
     """The running request, which the shared session sets; None between requests."""
     _pending: dict[str, PendingApproval] = msgspec.field(default_factory=dict[str, PendingApproval])
 
-    @property
-    def waiting(self) -> bool:
-        """Whether a question waits for its answer."""
-        return bool(self._pending)
-
     def pending(self, client: str) -> list[PendingApproval]:
         """The questions that this client must answer."""
         return [p for p in self._pending.values() if p.request.client == client]
+
+    def open_for_others(self, client: str) -> list[PendingApproval]:
+        """The questions that wait for another client."""
+        return [p for p in self._pending.values() if p.request.client != client]
 
     async def ask(self, request: ApprovalRequest) -> Approval:
         """The client's answer."""
@@ -190,6 +199,12 @@ class ClientApprover(Struct):
             pending.to_json(),
             request=self.request.id,
             addressee=self.request.client,
+        )
+        self.log.publish(
+            updates.UpdateKind.APPROVAL_OPEN,
+            pending.for_others(),
+            request=self.request.id,
+            author=self.request.client,
         )
         decision, reason = CANCELLED, ""  # unless there is an answer before the task is cancelled
         try:

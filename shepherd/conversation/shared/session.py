@@ -344,6 +344,10 @@ def snapshot(conversation: SharedSession, client: str) -> JsonObject:
             {"request": pending.request.id, **pending.to_json()}
             for pending in conversation.approver.pending(client)
         ],
+        "others_approvals": [
+            {"request": pending.request.id, **pending.for_others()}
+            for pending in conversation.approver.open_for_others(client)
+        ],
     }
 
 
@@ -360,5 +364,4 @@ def _running(conversation: SharedSession, client: str) -> JsonObject | None:
             {"kind": kind, "text": "".join(text for _, text in pieces)}
             for kind, pieces in groupby(conversation.publisher.partial, key=itemgetter(0))
         ],
-        "waits_for_approval": conversation.approver.waiting,
     }

@@ -48,6 +48,7 @@ class UpdateKind(StrEnum):
     ERROR = "error"
 
     APPROVAL_NEEDED = "approval_needed"
+    APPROVAL_OPEN = "approval_open"
     APPROVAL_DECIDED = "approval_decided"
 
 

@@ -54,7 +54,9 @@ async def test_the_client_that_asked_is_asked(work: Path) -> None:
         waiting = (await served.session("me"))["approvals"]
         assert waiting == [question.data]
         assert (await served.session("other"))["approvals"] == []
-        assert (await served.session("other"))["running"]["waits_for_approval"]
+        (seen,) = (await served.session("other"))["others_approvals"]
+        assert seen["id"] == question.data["id"]
+        assert "always" not in seen
         for stranger in ("other", ""):
             status, body = await decide(served, question, "once", stranger)
             assert (status, body["error"]["code"]) == (403, "not_your_request")
@@ -144,7 +146,7 @@ async def test_a_client_that_stays_away_is_not_waited_for(work: Path) -> None:
         async with served.streamed("run it", "me") as stream:
             await stream.until("approval_needed")
             clock.advance(10 * AWAY_SECONDS)
-            assert served.conversation.approver.waiting
+            assert served.conversation.approver.pending("me")
         await until(
             lambda: served.conversation.presence.seconds_away("me") == 0 and bool(clock.sleeping)
         )

@@ -69,6 +69,23 @@ async def ask(tab: Tab, prompt: str) -> None:
     await tab.press("Enter", 13)
 
 
+async def fits(tab: Tab) -> None:
+    """Check that a phone shows all of the page's width, and what one needs to answer."""
+    await tab.resize(390, 844)
+    await tab.value("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    assert await tab.value("document.documentElement.scrollWidth") == 390
+    wide = (
+        "[...document.querySelectorAll('#room *')].filter(e => e.checkVisibility() && "
+        "!e.closest('pre, .table, .hidden') && e.getBoundingClientRect().right > 390.5)"
+        ".map(e => e.outerHTML.slice(0, 200))"
+    )
+    assert await tab.value(wide) == []
+    for selector in ("#prompt", "#send", "#stop"):
+        box = f"document.querySelector({json.dumps(selector)}).getBoundingClientRect()"
+        assert await tab.value(f"{box}.bottom <= 844 && {box}.height >= 24")
+    await tab.resize(1000, 800)
+
+
 async def log_has(tab: Tab, text: str) -> None:
     await tab.until(f"document.getElementById('log').innerText.includes({json.dumps(text)})")
 
@@ -119,8 +136,16 @@ async def test_a_conversation_in_two_tabs(tmp_path: Path) -> None:
             "Deny",
         ]
         assert "milk" in (work / "notes.txt").read_text()
-        assert await other.value("document.querySelector('.question')") is None
+        # the other tab shows it too, without buttons, until it is answered
+        await other.until("document.querySelector('.question.elsewhere .diff') !== null")
+        assert await other.value("document.querySelector('.question').textContent") == (
+            "Another client is asked: allow edit_file?" + shown
+        )
+        for view in (tab, other):
+            await fits(view)
         await tab.click(".question .answers button")
+        await other.until("document.querySelector('.question') === null")
+        await log_has(other, "edit_file: allowed once")
         await log_has(tab, "quoted")
         assert "milk" not in (work / "notes.txt").read_text()
 
@@ -170,6 +195,7 @@ async def test_a_conversation_in_two_tabs(tmp_path: Path) -> None:
         texts = "[...document.querySelectorAll('.message')].map(m => m.textContent)"
         await log_has(other, "three")
         assert await tab.value(texts) == await other.value(texts)
+        await fits(tab)
         assert "of 32,768 tokens" in await tab.value(
             "document.getElementById('context').textContent"
         )

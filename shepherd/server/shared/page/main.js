@@ -44,6 +44,7 @@ async function loadState() {
   running = state.running && { ...state.running };
   if (running) for (const part of running.partial) conversation.grow(part.kind === "thinking" ? "thinking" : "text", part.text);
   for (const question of state.approvals) ask(question);
+  for (const question of state.others_approvals) watch(question);
   showQueue();
   toEnd();
   await loadSessions();
@@ -90,8 +91,6 @@ function showQueue() {
     return element("li", {}, `${item.position} before it: ${item.prompt.slice(0, 200)}`, cancel);
   }));
   $("stop").disabled = running === null;
-  if (running && running.waits_for_approval && !$("questions").firstChild)
-    $("connection").textContent = "Another client must approve a call";
 }
 
 // --- updates ---
@@ -136,6 +135,7 @@ const RECEIVERS = {
     conversation.note("The conversation was cleared.");
   },
   approval_needed: (data) => ask(data),
+  approval_open: (data) => watch(data),
   approval_decided(data) {
     const node = document.getElementById(`question-${data.id}`);
     if (node) node.remove();
@@ -212,6 +212,18 @@ function ask(question) {
   $("questions").append(node);
   conversation.preview(question.call_id, question.preview);
   announce(isEffect ? "Changes need your approval." : `A call of ${question.tool} needs your approval.`);
+  if (follows) toEnd();
+}
+
+// A question that another client is asked: it is shown, and takes no answer here.
+function watch(question) {
+  if (document.getElementById(`question-${question.id}`)) return;
+  const node = element("section", { class: "question elsewhere", id: `question-${question.id}` });
+  node.append(element("h3", {}, "Another client is asked: allow ", element("code", { text: question.tool }), "?"));
+  if (question.preview) node.append(shownInFull(question.preview));
+  const follows = isAtEnd();
+  $("questions").append(node);
+  announce(`Another client is asked about a call of ${question.tool}.`);
   if (follows) toEnd();
 }
 
