@@ -296,6 +296,7 @@ class Conversation:
 
         Asks for consent to those of a project, and waits a little for those that are starting.
         """
+        self.policy.uses.save()
         backend, servers = self.slot.loaded_backend, self.servers
         if servers is None or backend is None:
             return
@@ -343,6 +344,7 @@ class Conversation:
             await self._leave_model()
             await self.delegates.aclose()
         finally:
+            self.policy.uses.save()
             if self.servers is not None:
                 await self.servers.aclose()
             if self.transcript is not None:

@@ -64,6 +64,7 @@ class Workspace(Struct, frozen=True):
 
     async def aclose(self) -> None:
         """End the background commands and the MCP servers."""
+        self.policy.uses.save()
         await self.background.aclose(self.paths.patches)
         await self.end_review()
         if self.servers is not None:
@@ -289,11 +290,12 @@ def tool_context(config: Config, paths: Paths, cwd: Path, sandbox: Sandbox) -> T
 
 def build_policy(config: Config, paths: Paths, cwd: Path) -> PermissionPolicy:
     """The policy of one conversation in `cwd`; raises ConfigError if the store is broken."""
+    here = str(cwd.resolve())
     return PermissionPolicy(
         cwd,
         config.permissions.approve,
         user=_rules(config.permissions.rules),
-        project=_rules(config.project_rules),
+        project=[structs.replace(rule, scope=here) for rule in _rules(config.project_rules)],
         store=PermissionStore(paths.permissions_file),
         own=[own_output(paths.spill), *_own_files(paths)],
     )

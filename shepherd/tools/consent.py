@@ -290,7 +290,8 @@ class Consent(Struct, frozen=True):
         return verdict
 
     def _report(self, verdict: Verdict) -> None:
-        """Tell the observer; raises ToolError for a verdict that denies."""
+        """Count the rules, and tell the observer; raises ToolError for a verdict that denies."""
+        self.policy.note_use(verdict)
         if self.observer is not None:
             self.observer.ruled(verdict.decision, verdict.cause)
         if verdict.decision is rules.Decision.DENY:

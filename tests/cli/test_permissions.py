@@ -23,9 +23,9 @@ def test_each_rule_has_its_source_and_answers_can_be_removed(tmp_path: Path) -> 
     policy.add(replace(OTHER, lifetime=Lifetime.SESSION))
     kept, session, settings, project = map(str, permission_lines(policy, ""))
     assert kept.startswith("- 1: allow shell git status * (in /w, kept since 2")
-    assert session == "- 2: deny write a (everywhere, until this session ends)"
-    assert settings == "- -: deny write a (everywhere, settings)"
-    assert project == "- -: deny write a (everywhere, the project's .shepherd.toml)"
+    assert session == "- 2: deny write a (everywhere, until this session ends, never used)"
+    assert settings == "- -: deny write a (everywhere, settings, never used)"
+    assert project == "- -: deny write a (everywhere, the project's .shepherd.toml, never used)"
     assert permission_lines(policy, "remove 1") == ["Removed: allow shell git status *"]
     assert store.load() == []
     permission_lines(policy, "remove 1")

@@ -8,6 +8,7 @@ from shepherd.conversation.commands.command import Command, Lines, Note, Row
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import InvalidRequestError, ToolError
 from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.permissions.rules import RuleUse
 from shepherd.tools.shell.execute import command_list
 from shepherd.tools.text import one_line, pluralize
 
@@ -163,10 +164,12 @@ def permission_lines(policy: PermissionPolicy, argument: str) -> Lines:
         return [f"Removed: {rule}"]
     if action:
         raise InvalidRequestError(f"The rules are listed, or removed by {REMOVE} NUMBER.")
+    uses = policy.uses.all()
     rows = [
         Row(
             str(number) if number <= len(policy.removable()) else "-",
-            f"{rule} ({one_line(f'in {rule.scope}') if rule.scope else 'everywhere'}, {source})",
+            f"{rule} ({one_line(f'in {rule.scope}') if rule.scope else 'everywhere'}, {source}, "
+            f"{uses.get(rule, RuleUse(rule)).describe()})",
         )
         for number, (rule, source) in enumerate(rules, start=1)
     ]

@@ -12,7 +12,13 @@ from shepherd.tools.access import OPENS_SANDBOX, Access, AccessKind, Claim, Effe
 from shepherd.tools.paths import escape_glob
 from shepherd.tools.permissions import content, defaults, links, match
 from shepherd.tools.permissions.repository import Doubt, RepositoryGuard, git_reason
-from shepherd.tools.permissions.rules import Decision, Lifetime, PermissionStore, Rule
+from shepherd.tools.permissions.rules import (
+    Decision,
+    Lifetime,
+    PermissionStore,
+    Rule,
+    RuleUses,
+)
 from shepherd.tools.text import one_line
 from shepherd.tools.tool import TRAITS, Traits
 
@@ -28,13 +34,15 @@ _CHANGES = frozenset({AccessKind.WRITE, AccessKind.SHELL, AccessKind.EFFECT})
 class Verdict(Struct, frozen=True):
     """A decision and its rule; `rule` is None if no rule matched.
 
-    `doubt` is the question about a repository.
+    `rules` are all that decided so on the accesses of a call. `doubt` is the question about a
+    repository.
     """
 
     decision: Decision
     rule: Rule | None = None
     note: str = ""
     doubt: Doubt | None = None
+    rules: tuple[Rule, ...] = ()
 
     @property
     def cause(self) -> str:
@@ -73,6 +81,7 @@ class PermissionPolicy:
         self._store = store
         self._repositories = RepositoryGuard(self.cwd)
         stored = store.load() if store else []
+        self.uses = RuleUses(store.path.with_name("permissions-used.json") if store else None)
         self._settings = [*user]
         # the rules by trust; `_by_rule` and `_secret_rule` say how they weigh
         at_home = Path("~").expanduser().resolve().is_relative_to(self.cwd)
@@ -142,6 +151,12 @@ class PermissionPolicy:
         project = [(rule, "the project's .shepherd.toml") for rule in self._project.rules]
         return [*added.items(), *settings, *project]
 
+    def note_use(self, verdict: Verdict) -> None:
+        """Count a call for the rules of the user and the project that decided on it."""
+        for rule in verdict.rules or (verdict.rule,):
+            if rule and rule.decision is verdict.decision and self._is_explicit(rule):
+                self.uses.note(rule)
+
     def end_session(self) -> None:
         """Remove the rules with the lifetime of a session."""
         lasting = [rule for rule in self._own.rules if rule.lifetime is not Lifetime.SESSION]
@@ -176,6 +191,8 @@ class PermissionPolicy:
             key=lambda pair: (pair[0].decision.strictness, pair[1]),
             default=(Verdict(Decision.ALLOW), False),
         )
+        rules = [v.rule for v, _ in verdicts if v.rule and v.decision is verdict.decision]
+        verdict = structs.replace(verdict, rules=tuple(dict.fromkeys(rules)))
         if verdict.decision is Decision.DENY:
             return verdict
         return self._linked(tool, accesses, verdict)

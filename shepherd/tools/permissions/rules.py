@@ -1,20 +1,25 @@
 """A permission rule: a tool or kind of access, a pattern of targets, and a decision."""
 
 import json
+import logging
 import os
 import re
 import stat
 import tomllib
+from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, cast
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct, field, structs
+from msgspec.json import decode, encode
 
 from shepherd.config.files import exclusive, write_private
 from shepherd.errors import ConfigError
-from shepherd.tools.text import one_line
+from shepherd.tools.text import one_line, pluralize
+
+_log = logging.getLogger(__name__)
 
 
 class Decision(StrEnum):
@@ -141,7 +146,7 @@ class PermissionStore(Struct, frozen=True):
         with exclusive(self.path):
             rules = self.dated()
             rules.pop(rule, None)
-            self._save({**rules, rule: datetime.now().astimezone().date().isoformat()})
+            self._save({**rules, rule: today()})
 
     def remove(self, rule: Rule) -> bool:
         """Delete a rule; False if it was not stored."""
@@ -170,6 +175,65 @@ class PermissionStore(Struct, frozen=True):
         lasting = {r: day for r, day in rules.items() if r.lifetime is Lifetime.ALWAYS}
         tables = [_as_table(rule, since) for rule, since in lasting.items()]
         write_private(self.path, "\n".join([_HEADER, *tables]))
+
+
+class RuleUse(Struct, frozen=True):
+    """How often a rule has decided on a call, and the day of the last time."""
+
+    rule: Rule
+    count: int = 0
+    day: str = ""
+
+    def describe(self) -> str:
+        """`used 3 times, last on 2026-01-31`."""
+        if not self.count:
+            return "never used"
+        return f"used {pluralize(self.count, 'time')}, last on {one_line(self.day)}"
+
+
+class RuleUses(Struct):
+    """Counts the uses of rules, for the user to read; no rule comes from here.
+
+    They are kept in memory until `save` adds them to the file; without a `path`, for good.
+    """
+
+    path: Path | None
+    _new: dict[Rule, RuleUse] = field(default_factory=dict[Rule, RuleUse])
+
+    def note(self, rule: Rule) -> None:
+        """Count one use, of today."""
+        count = self._new.get(rule, RuleUse(rule)).count
+        self._new[rule] = RuleUse(rule, count + 1, today())
+
+    def all(self) -> dict[Rule, RuleUse]:
+        """The uses of now and of earlier sessions; a broken file has none."""
+        uses: dict[Rule, RuleUse] = {}
+        if self.path is not None:
+            # without a file that can be read the counts begin anew, which changes no decision
+            with suppress(OSError, DecodeError):
+                uses = {u.rule: u for u in decode(self.path.read_bytes(), type=list[RuleUse])}
+        for rule, use in self._new.items():
+            count = uses.get(rule, RuleUse(rule)).count + use.count
+            uses[rule] = structs.replace(use, count=count)
+        return uses
+
+    def save(self) -> None:
+        """Add what is new to the file, whole or not at all; logs why if that fails."""
+        if self.path is None or not any(r.lifetime is Lifetime.ALWAYS for r in self._new):
+            return
+        try:
+            with exclusive(self.path):
+                uses = [u for u in self.all().values() if u.rule.lifetime is Lifetime.ALWAYS]
+                write_private(self.path, encode(uses))
+        except OSError as error:
+            _log.warning("uses of rules not saved: %s", error)
+        else:
+            self._new = {r: u for r, u in self._new.items() if r.lifetime is Lifetime.SESSION}
+
+
+def today() -> str:
+    """The day here, as `2026-01-31`."""
+    return datetime.now().astimezone().date().isoformat()
 
 
 def _as_table(rule: Rule, since: str) -> str:
