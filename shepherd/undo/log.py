@@ -17,6 +17,7 @@ class MoveResult(Struct):
     """The result of a move: the labels of the changes, and the paths by what happened to them.
 
     `failed` has pairs of a path and a reason. `notes` are about commands with unknown changes.
+    `count` is the number of paths that have changed, directories included.
     """
 
     labels: list[str] = field(default_factory=list[str])
@@ -24,6 +25,7 @@ class MoveResult(Struct):
     removed: list[str] = field(default_factory=list[str])
     failed: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     notes: list[str] = field(default_factory=list[str])
+    count: int = 0
 
     def lines(self, verb: str) -> list[str]:
         """The result for the user; `verb` says what was done, such as `Undone`."""
@@ -212,6 +214,7 @@ class ChangeLog:
                 continue
             states[path] = target
             made.append(entries[path])
+            moved.count += current != target
             if current == target or Kind.DIRECTORY in (current.kind, target.kind):
                 continue  # the user hears of files only
             (moved.removed if target == ABSENT else moved.restored).append(path)

@@ -27,7 +27,7 @@ def test_files_and_messages_go_back_and_come_again(start: Start, work: Path) -> 
     terminal.wait_for("Undone: write_file a.txt")
     assert path.read_text() == "one\n"
     terminal.say("/redo")
-    terminal.wait_for("Made again: write_file a.txt")
+    terminal.wait_for("Made again: write_file a.txt\nRestored: a.txt")
     assert path.read_text() == "two\n"
     terminal.say("/diff")
     terminal.wait_for("a.txt: new")
@@ -63,8 +63,11 @@ def test_a_resumed_session_can_be_undone(start: Start, work: Path) -> None:
     terminal = start(SCRIPT, "--approve", "all", "--continue")
     terminal.wait_for(READY)
     terminal.say("/undo")
-    terminal.wait_for("Undone: write_file a.txt")
+    terminal.wait_for("Undone: write_file a.txt\nRemoved: a.txt")
     assert not (work / "a.txt").exists()
+    (work / "a.txt").write_text("one\n")
+    terminal.say("/redo")
+    terminal.wait_for("Made again: write_file a.txt\nNothing has changed: the files were as they")
 
 
 def test_old_turns_become_a_summary_and_facts_are_offered(start: Start) -> None:

@@ -40,6 +40,25 @@ def test_settings_that_can_not_be_read_are_a_sentence(
     assert done.stderr.count("\n") == 1
 
 
+def test_a_home_that_is_no_directory_is_a_sentence(start: Start, env: dict[str, str]) -> None:
+    terminal = start("text: Never.\n", env={"HOME": "/dev/null"})
+    terminal.wait_for("shepherd: /dev/null.*: can't be read: Not a directory")
+    assert terminal.wait_exit() == 1
+    for arguments, says in (
+        (["doctor"], "directories  broken"),
+        (["sessions", "list"], "There are no saved sessions"),
+    ):
+        done = subprocess.run(
+            [SHEPHERD, *arguments],
+            env=env | {"HOME": "/dev/null"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert says in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+
+
 def test_a_posix_locale_breaks_no_letters(tmp_path: Path, env: dict[str, str]) -> None:
     script = tmp_path / "script.txt"
     script.write_text("text: Größe · 日本\n", encoding="utf-8")

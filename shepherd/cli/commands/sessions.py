@@ -36,6 +36,8 @@ def list_sessions(context: typer.Context, *, database: Shared = False) -> None:
         where = one_line(item.cwd, LINE_WIDTH)
         size = f"{pluralize(item.messages, 'message', '>4'):<13}"
         typer.echo(f"{item.id}  {when}  {size}  {where}  {title}")
+    if not (summaries or problems):
+        note("There are no saved sessions.")
     for problem in problems:
         warn(problem)
 

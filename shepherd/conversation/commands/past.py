@@ -23,6 +23,7 @@ MAX_TITLE = 60
 FILES, CONVERSATION, FORCE = "files", "conversation", "force"
 _COUNT, _PLACE = "[NUMBER] [force]", "[NUMBER] [files|conversation] [force]"
 _ATTACHMENT = "\n\n<file path="
+UNCHANGED = "Nothing has changed: the files were as they were to be."
 FACTS = "These facts may be worth keeping; nothing is stored yet:"
 
 
@@ -54,14 +55,19 @@ async def _undo(conversation: Conversation, argument: str) -> Lines:
     words = parse_words("undo", argument, FORCE)
     files, force = conversation.history.files, FORCE in words.options
     moved = await files.undo(words.number or 1, force=force)
-    return moved.lines("Undone") or ["Undone."]
+    return _told(moved, "Undone")
 
 
 async def _redo(conversation: Conversation, argument: str) -> Lines:
     words = parse_words("redo", argument, FORCE)
     files, force = conversation.history.files, FORCE in words.options
     moved = await files.redo(words.number or 1, force=force)
-    return moved.lines("Made again") or ["Made again."]
+    return _told(moved, "Made again")
+
+
+def _told(moved: MoveResult, verb: str) -> Lines:
+    """What a move did to the files, also if that is nothing."""
+    return [*moved.lines(verb), *([] if moved.count else [UNCHANGED])]
 
 
 async def _diff(conversation: Conversation, _argument: str) -> Lines:
