@@ -62,12 +62,22 @@ class Test(unittest.TestCase):
         self.assertEqual(count(["Ada", "Bo"]), 2)
 """
 _COUNT = "def count(flock: list[str]) -> int:\n    return len(flock)\n"
-_REVIEWED = (
-    'call: edit_file {"path": "sheep.py", "old_string": "return 0", '
-    '"new_string": "return len(flock)"}\n---\n'
-    f"call: execute_command {json.dumps({'command': 'python3 -B -m unittest -q; rm draft.txt'})}\n"
-    "---\ntext: The sheep are counted, and the test passes. I removed a draft.\n"
-)
+_TRY = "python3 -B -m unittest -q 2>&1 | tail -1"
+_REVIEWED = f"""\
+think: I look at the code and its test before I change anything.
+text: I look at the code and run its test first.
+call: read_file {{"path": "sheep.py"}}
+call: execute_command {json.dumps({"command": _TRY})}
+---
+think: count() returns 0 for every flock.
+text: "`count()` returns 0 for every flock. I mend it and run the test again."
+call: edit_file {{"path": "sheep.py", "old_string": "return 0", "new_string": "return len(flock)"}}
+---
+call: execute_command {json.dumps({"command": f"{_TRY}; rm draft.txt"})}
+---
+text: The sheep are counted, and the test passes. I removed a draft.
+"""
+"""A turn in the shape of a model of real size, whose weights are not here."""
 
 
 def play_review(home: Path) -> Text:
