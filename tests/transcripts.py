@@ -90,7 +90,8 @@ class Home:
 
     def open(self, id: str = "") -> Session:
         config = load_config(self.base, {"HOME": str(self.base)})
-        return begin_session(config, self.store, self.base, SessionStart(id=id), Notices())[0]
+        start = SessionStart(id=id)
+        return begin_session(config, self.store, self.base, start, Notices(), self.base / "no")[0]
 
     def notices_of(self, session: Session) -> str:
         """What a frontend would tell that continues the session, which is closed."""
@@ -99,7 +100,8 @@ class Home:
         notices.listen(told.append)
         config = load_config(self.base, {"HOME": str(self.base)})
         start = SessionStart(id=session.id)
-        journal(begin_session(config, self.store, self.base, start, notices)[0]).close()
+        session, _ = begin_session(config, self.store, self.base, start, notices, self.base / "no")
+        journal(session).close()
         return "\n".join(told)
 
     def reopen(self, session: Session) -> Session:

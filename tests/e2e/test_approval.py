@@ -146,7 +146,11 @@ def test_prose_is_a_message_and_never_an_answer(start: Start, home: Path, work: 
             terminal.settle(QUIET)
         terminal.send(ENTER)
         terminal.wait_gone(f"› {prose}")
-        terminal.wait_for("It waits for the answer to this question")
+        terminal.wait_for("The message waits")
+        terminal.wait_for(f"waiting: {prose}")
+        terminal.send("\x1b[B\x1b[A")  # it is still there after other keys
+        terminal.wait_gone("The message waits")
+        assert f"waiting: {prose}" in terminal.visible()
     assert "Allow write_file" in terminal.settle(2 * QUIET)
     assert not (work / "new.txt").exists()
     assert not list(home.rglob("permissions.toml"))

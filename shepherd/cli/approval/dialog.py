@@ -15,7 +15,7 @@ MARKED = "This answer is marked. Enter chooses it."
 DETAILS_KEY = "d"
 PAGED = "Enter shows what follows; a yes counts when the end was shown."
 TYPED = "Typing was seen: it is in the prompt, nothing was approved."
-SENT = "It waits for the answer to this question: {text}"
+SENT = "The message waits for the answer to this question."
 TYPING = "Typing a message: Enter sends it. Tab or an arrow goes back to the question."
 
 

@@ -46,6 +46,10 @@ class Actions:
         """The lines above the prompt."""
         return ()
 
+    def waiting_messages(self) -> Sequence[Piece]:
+        """Those of them that a question does not hide."""
+        return ()
+
     def status_line(self, width: int) -> str:
         """The line below the prompt."""
         return ""

@@ -170,6 +170,9 @@ class TerminalLoop(surface.Actions):
         beside = self._runs_beside(typed)
         return [*self.renderer.live(), *self.waiting.pieces(typed, beside=beside)]
 
+    def waiting_messages(self) -> Sequence[paint.Piece]:
+        return self.waiting.messages()
+
     def status_line(self, width: int) -> str:
         return status_text(self.status, width, self.surface.painter.glyphs.dot)
 

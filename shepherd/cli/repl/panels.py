@@ -22,9 +22,7 @@ from shepherd.cli.render.tool_view import FullResult
 from shepherd.cli.repl.keys import NO_MENU, bind, input_waiting, more_follows
 from shepherd.cli.repl.prompt import Prompt
 from shepherd.cli.terminal.paint import UNICODE, Painter, Piece
-from shepherd.cli.terminal.sanitize import one_line
 
-MAX_SENT = 60
 ESCAPE_SECONDS = 0.08
 """The time to wait for the rest of a sequence that begins with Esc."""
 
@@ -131,7 +129,7 @@ class QuestionPanel(_Panel):
         """Return the keys to the question once the text in the prompt was sent."""
         if self._dialog and self._is_beside_prompt() and not self._prompt.text:
             self._focus(self.window)
-            self._dialog.disturb(SENT.format(text=one_line(self._prompt.last_sent, MAX_SENT)))
+            self._dialog.disturb(SENT)
 
     def bind_return_keys(self, keys: KeyBindings) -> None:
         """Add the keys that lead from the prompt back to a question, if there is one."""

@@ -82,8 +82,6 @@ class Prompt:
         """The time of the last key; 0 before the first one."""
         self._was_in_burst = False
         """Whether more keys waited when the last one was handled."""
-        self.last_sent = ""
-        """What was taken last, without keys."""
         self._folds: dict[str, str] = {}
         """Long pastes by the signs that stand for them in the text."""
         self.buffer = Buffer(
@@ -114,7 +112,6 @@ class Prompt:
         if for_history != text:  # the history takes the buffer's text
             self.buffer.text = for_history
         self.buffer.reset(append_to_history=bool(text.strip()))
-        self.last_sent = for_history
         return text
 
     def paste(self, text: str) -> None:

@@ -185,21 +185,26 @@ class WaitingMessages:
             texts.insert(0, text)
         return texts
 
+    def messages(self) -> list[Piece]:
+        """The waiting messages, a line each."""
+        labels = [("next step", text) for text in self._steering.waiting]
+        labels += [("waiting", text) for text in self._queue.waiting]
+        lines = [f"  {label}: {one_line(redact(text), MAX_SHOWN)}" for label, text in labels]
+        return [Piece(Text(line, style="quiet")) for line in lines]
+
     def pieces(self, typed: str, *, beside: bool) -> list[Piece]:
         """The waiting messages, and the keys for them; those to send a text if one is `typed`.
 
         `beside` tells whether that is a command that runs while the model works.
         """
-        labels = [("next step", text) for text in self._steering.waiting]
-        labels += [("waiting", text) for text in self._queue.waiting]
-        lines = [f"  {label}: {one_line(redact(text), MAX_SHOWN)}" for label, text in labels]
+        keys = ""
         if self._queue.busy and beside:
-            lines.append(TYPING_BESIDE)
+            keys = TYPING_BESIDE
         elif self._steering.can_steer and self._queue.busy and typed:
-            lines.append(TYPING_COMMAND if is_command(typed) else WHILE_TYPING)
+            keys = TYPING_COMMAND if is_command(typed) else WHILE_TYPING
         elif self._steering.can_steer and self._queue.waiting:
-            lines.append(COMMAND_WAITS if is_command(self._queue.waiting[0]) else WHILE_WAITING)
-        return [Piece(Text(line, style="quiet")) for line in lines]
+            keys = COMMAND_WAITS if is_command(self._queue.waiting[0]) else WHILE_WAITING
+        return [*self.messages(), *([Piece(Text(keys, style="quiet"))] if keys else [])]
 
     async def _send(self, text: str) -> None:
         """Send a text into the turn; one that is refused goes back into the prompt."""

@@ -268,6 +268,9 @@ class Screen(Surface):
         live = layout.FormattedTextControl(lambda: ANSI("\n".join(self._live_lines())))
         live_window = layout.Window(live, dont_extend_height=True)
         shows_live = asks_nothing & has_live_lines & ~has_results
+        waiting = layout.FormattedTextControl(lambda: ANSI(self._waiting_text()))
+        waiting_window = layout.Window(waiting, dont_extend_height=True)
+        hides_waiting = ~asks_nothing & Condition(lambda: bool(self._actions.waiting_messages()))
         status = layout.FormattedTextControl(self._status_text)
         return layout.HSplit(
             [
@@ -276,6 +279,7 @@ class Screen(Surface):
                 layout.ConditionalContainer(self._parts_panel.window, has_parts),
                 layout.ConditionalContainer(self.reader.window, asks_nothing & has_results),
                 layout.ConditionalContainer(self._reply_window, has_reply_line),
+                layout.ConditionalContainer(waiting_window, hides_waiting),
                 layout.Window(height=1),
                 layout.ConditionalContainer(self._prompt_window, asks_nothing | has_typed),
                 self.prompt.search,
@@ -295,6 +299,10 @@ class Screen(Surface):
             lines = painted.splitlines()[-max_rows:]
             self._painted = self.app.render_counter, lines
         return lines
+
+    def _waiting_text(self) -> str:
+        columns = self.app.output.get_size().columns
+        return self.painter.paint_all(self._actions.waiting_messages(), columns).rstrip("\n")
 
     def _status_text(self) -> StyleAndTextTuples:
         return [("class:status", self._actions.status_line(self.app.output.get_size().columns))]
