@@ -55,17 +55,17 @@ async def _undo(conversation: Conversation, argument: str) -> Lines:
     words = parse_words("undo", argument, FORCE)
     files, force = conversation.history.files, FORCE in words.options
     moved = await files.undo(words.number or 1, force=force)
-    return _told(moved, "Undone")
+    return _result_lines(moved, "Undone")
 
 
 async def _redo(conversation: Conversation, argument: str) -> Lines:
     words = parse_words("redo", argument, FORCE)
     files, force = conversation.history.files, FORCE in words.options
     moved = await files.redo(words.number or 1, force=force)
-    return _told(moved, "Made again")
+    return _result_lines(moved, "Made again")
 
 
-def _told(moved: MoveResult, verb: str) -> Lines:
+def _result_lines(moved: MoveResult, verb: str) -> Lines:
     """What a move did to the files, also if that is nothing."""
     return [*moved.lines(verb), *([] if moved.count else [UNCHANGED])]
 
