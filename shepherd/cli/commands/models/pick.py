@@ -65,7 +65,7 @@ def plan_rows(header: "GgufHeader", settings: LlamaCppSection) -> dict[str, str]
     from shepherd.backends.llamacpp.native.picking import make_plan, this_machine
 
     plan = make_plan(header, settings, this_machine(settings))
-    speeds = f"writes {_speed(plan.writing)} and reads {_speed(plan.reading)}, predicted"
+    speeds = f"writes {_speed(plan.writing)}, reads {_speed(plan.reading, '<')}, predicted"
     if not plan.fits:
         return {"fits": "no: it is too large for this machine"}
     return {
@@ -113,15 +113,15 @@ def _row(pick: "Pick") -> Sequence[str]:
         numbers = ("too large", "", "", "")
     else:
         contexts = (f"{plan.fit.context:,}", f"{plan.small.context:,}")
-        numbers = (*contexts, _speed(plan.writing), _speed(plan.reading))
+        numbers = (*contexts, _speed(plan.writing), _speed(plan.reading, "<"))
     about = "" if model.quants[pick.quant] else "~"
     size = f"{about}{size_text(model.size(pick.quant))}"
     return (model.name, pick.quant, size, *numbers, model.licence)
 
 
-def _speed(tokens: float) -> str:
+def _speed(tokens: float, about: str = "~") -> str:
     """Tokens per second in few digits; "?" if that is not known."""
-    return f"~{tokens:.{0 if tokens >= 10 else 1}f}/s" if tokens else "?"
+    return f"{about}{tokens:.{0 if tokens >= 10 else 1}f}/s" if tokens else "?"
 
 
 def _machine_text(machine: "Machine") -> str:
