@@ -139,6 +139,10 @@ class ServerSection(DoorSettings):
     """The place of its password: `env:NAME`, `file` or `keyring` (`shepherd database password`); ""
     = none, or where libpq finds it (`PGPASSWORD`, `~/.pgpass`)."""
 
+    keys_grace: float = Field(default=600.0, ge=0, le=86_400)
+    """Seconds for which known keys stay valid while the database does not answer; a key that is
+    removed in that time still works until then."""
+
     max_body_bytes: int = Field(default=16_777_216, ge=1024, le=1_073_741_824)
     """Maximum request body in bytes."""
 

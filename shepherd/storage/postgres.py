@@ -1,6 +1,7 @@
 """A PostgreSQL database: its connections, transactions and migrations."""
 
 import logging
+import math
 import threading
 import time
 import weakref
@@ -113,6 +114,8 @@ class PostgresServer:
         self._paused_until = 0.0
         """The time of the monotonic clock before which no transaction is tried."""
         self._last_problem = ""
+        self.answered = -math.inf
+        """The time of the monotonic clock at which a transaction last succeeded."""
 
     def check(self) -> None:
         """Raise DatabaseError if the database does not answer."""
@@ -123,11 +126,15 @@ class PostgresServer:
         work: Callable[[Rows], T],
         lock: str = "",
         prepare: Callable[["psycopg.Connection"], None] = lambda _connection: None,
+        *,
+        durable: bool = True,
     ) -> T:
         """Do `work` in a transaction, for which `prepare` gets the connection first.
 
         Of transactions with the same `lock`, one runs at a time. If a connection is lost, `work`
-        runs again. Raises DatabaseError, and ConfigError without psycopg.
+        runs again. One that is not `durable` does not wait for the disk, and is lost if the
+        database itself crashes within the next second. Raises DatabaseError, and ConfigError
+        without psycopg.
         """
         check_installed()
         import psycopg
@@ -139,10 +146,15 @@ class PostgresServer:
             try:
                 with self._opened_pool().connection() as connection:
                     prepare(connection)
-                    with connection.transaction():
+                    # what needs no answer travels with the next statement that does
+                    with connection.pipeline(), connection.transaction():
+                        if not durable:
+                            connection.execute("SET LOCAL synchronous_commit TO off")
                         if lock:
                             connection.execute(_LOCK, (lock,))
-                        return work(PostgresRows(connection))
+                        result = work(PostgresRows(connection))
+                self.answered = time.monotonic()
+                return result
             except PoolTimeout as error:
                 raise self._paused(error) from error
             except psycopg.OperationalError as error:  # lost, or a deadlock
@@ -178,7 +190,7 @@ class PostgresServer:
 
         with self._lock:
             if self._pool is None:
-                logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # `_paused` tells it
+                logging.getLogger("psycopg").setLevel(logging.ERROR)  # `_paused` tells it
                 self._pool = ConnectionPool(
                     self._parameters(),
                     kwargs=_CONNECTION,
@@ -220,13 +232,15 @@ class PostgresDatabase(Struct, eq=False):
     """A `Database` in PostgreSQL: the tables of `store`.
 
     `migrations` are the statements from each version to the next; tables of a higher version are
-    not used. `failure` is the error for a database that can't be used.
+    not used. `failure` is the error for a database that can't be used. `durable` is that of
+    `PostgresServer.run`.
     """
 
     server: PostgresServer
     store: str
     migrations: Sequence[str]
     failure: type[ShepherdError]
+    durable: bool = True
     _is_prepared: bool = False
 
     def run(self, work: Callable[[Rows], T], *, write: bool = True, lock: str = "") -> T:
@@ -234,7 +248,7 @@ class PostgresDatabase(Struct, eq=False):
         del write
         server_lock = f"{self.store}:{lock}" if lock else ""
         try:
-            return self.server.run(work, server_lock, self._prepare)
+            return self.server.run(work, server_lock, self._prepare, durable=self.durable)
         except DatabaseError as error:
             raise self.failure(str(error)) from error
 

@@ -15,6 +15,7 @@ from shepherd.config.settings import Config
 from shepherd.errors import ConfigError, SessionError
 from shepherd.server.access import shared
 from shepherd.server.access.keys import Keys, KeyStore, KeyStoreError
+from shepherd.server.access.shared_keys import KEYS_GRACE
 from shepherd.server.access.usage import UsageStore, open_usage
 from shepherd.server.openai_responses.store import open_responses, responses_in
 from shepherd.storage.postgres import Address, PostgresDatabase, PostgresServer, check_installed
@@ -79,16 +80,18 @@ def session_store(database: PostgresServer | None, paths: Paths) -> SessionStore
     return SessionStore(paths.sessions)
 
 
-def key_store(database: PostgresServer | None, paths: Paths) -> Keys:
-    """The keys in the database, or in the user's file."""
+def key_store(database: PostgresServer | None, paths: Paths, grace: float = KEYS_GRACE) -> Keys:
+    """The keys in the database, or in the user's file; `grace` is that of `DatabaseKeys`."""
     if database is not None:
-        return shared.keys_in(database)
+        return shared.keys_in(database, grace)
     return KeyStore(paths.keys_file)
 
 
 def server_keys(config: Config, database: PostgresServer | None, paths: Paths) -> Keys | None:
     """The keys that the server checks, None if it needs none."""
-    return key_store(database, paths) if config.server.auth_mode is AuthMode.JSON else None
+    if config.server.auth_mode is not AuthMode.JSON:
+        return None
+    return key_store(database, paths, config.server.keys_grace)
 
 
 def unchecked_keys(config: Config, paths: Paths) -> list[str]:

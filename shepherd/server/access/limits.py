@@ -173,11 +173,11 @@ class Limiter:
         for period in PERIODS:
             self.windows[Resource.TOKENS, period].reserve(tokens)
 
-    def settle(self, resource: Resource, reserved: int, used: int) -> None:
-        """Replace what is held by what was used."""
+    def settle(self, resource: Resource, reserved: int, used: int, age: float = 0.0) -> None:
+        """Replace what is held by what was used, `age` seconds ago."""
         now = self._now()
         for period in PERIODS:
-            self.windows[resource, period].settle(reserved, used, now)
+            self.windows[resource, period].settle(reserved, used if age < period else 0, now)
 
     def _limits(self, key: ApiKey, resource: Resource) -> list[Limit]:
         """The limits that a key has, with their windows: none, per minute, per day, or both."""

@@ -21,7 +21,7 @@ from shepherd.database import DatabaseFile, MemoryDatabase
 from shepherd.errors import ShepherdError
 from shepherd.server.access import keys, limits, shared_keys, usage
 from shepherd.server.access.key import ApiKey, KeyLimits
-from shepherd.server.access.shared_keys import DatabaseKeys, repeat
+from shepherd.server.access.shared_keys import KEYS_GRACE, DatabaseKeys, repeat
 from shepherd.server.access.usage import UsageError, UsageStore
 from shepherd.server.errors import ApiError
 from shepherd.storage.postgres import PostgresDatabase, PostgresServer
@@ -71,10 +71,12 @@ class KeyWindows:
 
     def __init__(self, rows: Rows, key: str, clock: Callable[[Rows], float]) -> None:
         """Read the row; what a server holds counts no more if that was silent for too long."""
-        row = rows.execute("SELECT state FROM limits WHERE key = ?", (key,)).fetchone()
+        asked = rows.execute("SELECT state FROM limits WHERE key = ?", (key,))
+        moment = clock(rows)  # before the row is fetched: both are asked in one go
+        row = asked.fetchone()
         state: dict[str, Any] = {} if row is None else json.loads(row[0])
         # when two servers' clocks differ, the time of the key must not go back
-        self._time = max(clock(rows), state.get("latest", 0.0))
+        self._time = max(moment, state.get("latest", 0.0))
         self._key = key
         # by server: the tokens that it holds, and until when that counts
         self._held: dict[str, tuple[int, float]] = {
@@ -111,15 +113,24 @@ class KeyWindows:
         )
 
 
+class _Change(Struct, frozen=True):
+    """What is held no more (or, if negative, in addition), and what was used at a moment."""
+
+    released: int
+    tokens: int = 0
+    requests: int = 0
+    moment: float = field(default_factory=time.monotonic)
+
+
 class _KeyState(Struct):
     """What this server holds of one key; `renewed` is when it last confirmed that.
 
-    `settled` has the reserved and the used tokens of requests that have ended, until they are
-    written. It is a list, and no sum, because the event loop adds to it while a thread has `lock`.
+    `settled` has what requests have changed, until it is written. It is a list, and no sum, because
+    the event loop adds to it while a thread has `lock`.
     """
 
     held: int = 0
-    settled: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    settled: list[_Change] = field(default_factory=list[_Change])
     renewed: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -134,8 +145,9 @@ class SharedLimits:
     """What keys may still use; for one event loop. One transaction decides about each request.
 
     Held tokens count for all servers until they are settled, or until their server is silent for
-    too long. What is settled while the database can't be used is written later. SQLite allows only
-    one of the `threads`.
+    too long. While the database can't be used, this server decides by what it knows of the key, and
+    writes later what was used; a key of which it knows nothing is refused. SQLite allows only one
+    of the `threads`.
     """
 
     def __init__(
@@ -153,7 +165,8 @@ class SharedLimits:
         self._states: defaultdict[str, _KeyState] = defaultdict(_KeyState)
         self._last_limiters: dict[str, limits.Limiter] = {}
         """What counts against each key, as its last transaction has left it."""
-        self._was_failure_logged = False  # since a write has worked
+        self._is_down = False
+        """Whether the last transaction has failed; the thread that confirms tries again."""
         self._is_confirming = False
         """Whether the thread that confirms held tokens was started."""
         closing = weakref.finalize(self, close_garbage, self._threads, self._database)
@@ -166,11 +179,11 @@ class SharedLimits:
         if key.limits == KeyLimits():  # without limits, no transaction is needed
             return
 
-        def count(windows: KeyWindows) -> int:
-            windows.limiter.count_request(key)
+        def count(limiter: limits.Limiter) -> int:
+            limiter.count_request(key)
             return 0  # tokens that are held for it
 
-        await self._in_transaction(key, count)
+        await self._decide(key, count, requests=1)
 
     async def reserve_tokens(self, key: ApiKey, needed: int, wished: int) -> int:
         """Hold `wished` tokens, or as many as are left, but at least `needed`.
@@ -178,10 +191,7 @@ class SharedLimits:
         Raises ApiError if they are not left, or if that can't be checked.
         """
 
-        def reserve(windows: KeyWindows) -> int:
-            return windows.limiter.grant_tokens(key, needed, wished)  # `hold` reserves them
-
-        return await self._in_transaction(key, reserve)
+        return await self._decide(key, lambda limiter: limiter.grant_tokens(key, needed, wished))
 
     def settle_tokens(self, key: ApiKey, reserved: int, used: int) -> None:
         """Replace held tokens by those that were used: here at once, in the database soon."""
@@ -199,7 +209,7 @@ class SharedLimits:
     def write_waiting(self) -> None:
         """Begin to write what is settled, and to confirm what is held."""
         for name, state in list(self._states.items()):
-            if state.is_due:
+            if state.is_due or self._is_down:
                 with suppress(RuntimeError):  # the process ends
                     self._threads.submit(self._write, name)
 
@@ -208,27 +218,40 @@ class SharedLimits:
         for work in [self._threads.submit(self._write, name) for name in list(self._states)]:
             work.result()
 
-    async def _in_transaction(self, key: ApiKey, work: Callable[[KeyWindows], int]) -> int:
-        """Do `work` in a transaction; it returns the tokens that this server holds in addition."""
+    async def _decide(
+        self, key: ApiKey, work: Callable[[limits.Limiter], int], requests: int = 0
+    ) -> int:
+        """Do `work`, which returns the tokens to hold and counts `requests`.
+
+        Raises ApiError if a limit is reached, or not known.
+        """
         if not self._is_confirming:  # a server whose keys have no limits needs no thread
             self._is_confirming = True
             repeat(self, SharedLimits.write_waiting, FLUSH_SECONDS)
-        running = self._threads.submit(self._transact, key.name, work)
-        try:
-            amount, limiter = await asyncio.wrap_future(running)
-        except asyncio.CancelledError:
-            # the thread goes on, and nobody would give back what it reserves
-            running.add_done_callback(partial(self._release, key))
-            raise
-        except LimitsError as error:
-            logger.error("Requests of keys with limits are refused: %s", error)
-            raise ApiError(
-                503, _UNAVAILABLE, "limits_unavailable", headers=dict(_RETRY_LATER)
-            ) from error
-        self._last_limiters[key.name] = limiter
+        known = self._last_limiters.get(key.name)
+        if known is None or not self._is_down:
+            running = self._threads.submit(self._transact, key.name, work)
+            try:
+                amount, self._last_limiters[key.name] = await asyncio.wrap_future(running)
+            except asyncio.CancelledError:
+                # the thread goes on, and nobody would give back what it reserves
+                running.add_done_callback(partial(self._release, key))
+                raise
+            except LimitsError as error:
+                if known is None:
+                    raise ApiError(
+                        503, _UNAVAILABLE, "limits_unavailable", headers=dict(_RETRY_LATER)
+                    ) from error
+            else:
+                return amount
+        amount = work(known)
+        known.reserve(amount)
+        self._states[key.name].settled.append(_Change(-amount, requests=requests))
         return amount
 
-    def _transact(self, name: str, work: Callable[[KeyWindows], int]) -> tuple[int, limits.Limiter]:
+    def _transact(
+        self, name: str, work: Callable[[limits.Limiter], int]
+    ) -> tuple[int, limits.Limiter]:
         """Write what is settled, and do `work`, in one transaction; runs in a thread.
 
         `work` returns the tokens that it reserves, which are held until they are settled.
@@ -236,20 +259,29 @@ class SharedLimits:
         state = self._states[name]
         with state.lock:
             settled = tuple(state.settled)
-            held = state.held - sum(reserved for reserved, _ in settled)
+            held = state.held - sum(change.released for change in settled)
 
             # it may run again after a failure, so the state of this server changes after it
             def change(rows: Rows) -> tuple[int, limits.Limiter]:
-                windows = KeyWindows(rows, name, self._clock)
-                used = sum(used for _, used in settled)
-                windows.limiter.settle(limits.Resource.TOKENS, reserved=0, used=used)
+                windows, now = KeyWindows(rows, name, self._clock), time.monotonic()
+                for past in settled:
+                    age = now - past.moment
+                    windows.limiter.settle(limits.Resource.TOKENS, 0, past.tokens, age)
+                    windows.limiter.settle(limits.Resource.REQUESTS, 0, past.requests, age)
                 windows.hold(self.id, held)  # before the work, which may use what was given back
-                amount = work(windows)
+                amount = work(windows.limiter)
                 windows.hold(self.id, held + amount)
                 windows.save(rows)
                 return amount, windows.limiter
 
-            amount, limiter = self._database.run(change, lock=name)
+            try:
+                amount, limiter = self._database.run(change, lock=name)
+            except LimitsError as error:
+                if not self._is_down:  # once, until a transaction works again
+                    logger.error("Limits are kept by what this server knows of a key: %s", error)
+                self._is_down = True
+                raise
+            self._is_down = False
             state.held = held + amount
             del state.settled[: len(settled)]  # what was added meanwhile stays
             state.renewed = time.monotonic()
@@ -257,7 +289,7 @@ class SharedLimits:
 
     def _settle(self, name: str, reserved: int, used: int) -> None:
         """Note what a request has used of what was held for it, and begin to write that."""
-        self._states[name].settled.append((reserved, used))
+        self._states[name].settled.append(_Change(reserved, used))
         self._threads.submit(self._write, name)
 
     def _release(self, key: ApiKey, work: "Future[tuple[int, limits.Limiter]]") -> None:
@@ -267,21 +299,15 @@ class SharedLimits:
 
     def _write(self, name: str) -> None:
         """Runs in a thread; what fails stays for the next attempt."""
-        if not self._states[name].is_due:  # another transaction of the key has written it
-            return
-        try:
-            self._transact(name, lambda _windows: 0)  # only what each transaction does first
-        except LimitsError as error:
-            if not self._was_failure_logged:  # once, until a write works again
-                logger.error("What keys use is not written: %s", error)
-            self._was_failure_logged = True
-        else:
-            self._was_failure_logged = False
+        # another transaction of the key may have written it
+        if self._states[name].is_due or self._is_down:
+            with suppress(LimitsError):
+                self._transact(name, lambda _limiter: 0)  # only what each transaction does first
 
 
-def keys_in(server: PostgresServer) -> DatabaseKeys:
-    """The keys in a database."""
-    return DatabaseKeys(key_database_in(server))
+def keys_in(server: PostgresServer, grace: float = KEYS_GRACE) -> DatabaseKeys:
+    """The keys in a database; see `DatabaseKeys`."""
+    return DatabaseKeys(key_database_in(server), grace=grace)
 
 
 def key_database_in(server: PostgresServer) -> PostgresDatabase:
@@ -295,8 +321,8 @@ def usage_in(server: PostgresServer) -> PostgresDatabase:
 
 
 def limits_in(server: PostgresServer) -> PostgresDatabase:
-    """What counts against the limits of keys in a database."""
-    return PostgresDatabase(server, "limits", MIGRATIONS, LimitsError)
+    """What counts against the limits of keys in a database; requests don't wait for its disk."""
+    return PostgresDatabase(server, "limits", MIGRATIONS, LimitsError, durable=False)
 
 
 def limits_in_memory() -> SharedLimits:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from shepherd.errors import ConfigError
 from shepherd.server.access.key import ApiKey, format_entry, parse_entries
 from shepherd.server.access.keys import KeyChange, Keys, KeyStoreError, now
 from shepherd.storage.rows import Database, Rows
@@ -24,11 +25,8 @@ MIGRATIONS = (
 POLL_SECONDS = 0.5
 """A server sees a change of the keys after this time."""
 
-MAX_AGE_SECONDS = 3.0
-"""New requests are refused if the keys could not be checked for this time."""
-
-MAX_RUNNING_AGE_SECONDS = 60.0
-"""Running requests end if the keys could not be checked for this time."""
+KEYS_GRACE = 600.0
+"""The seconds for which known keys stay valid if the database does not answer, by default."""
 
 _LOCK = "keys"
 T = TypeVar("T")
@@ -43,16 +41,19 @@ class _Snapshot(Struct, frozen=True):
 
 
 class DatabaseKeys(Keys):
-    """The keys in a database.
+    """The keys in a database; for `grace` seconds those that were there when it last answered.
 
     The first check starts a thread that reads the changes of other servers.
     """
 
-    def __init__(self, database: Database, clock: Callable[[], datetime] = now) -> None:
+    def __init__(
+        self, database: Database, clock: Callable[[], datetime] = now, grace: float = KEYS_GRACE
+    ) -> None:
         super().__init__(clock)
         self._database = database
+        self._grace = grace
         self._snapshot: _Snapshot | None = None
-        self._last_error: KeyStoreError | None = None
+        self._last_error: ConfigError | None = None
         self._is_followed = False
         """Whether the thread that reads the changes was started."""
         self._lock = threading.Lock()
@@ -61,24 +62,19 @@ class DatabaseKeys(Keys):
         """All keys, oldest first, as they are in the database now; raises KeyStoreError."""
         return list(self._load().keys)
 
-    def _current(self) -> list[ApiKey]:
-        return self._checked(MAX_AGE_SECONDS)
-
-    def _recent(self) -> list[ApiKey]:
-        return self._checked(MAX_RUNNING_AGE_SECONDS)
-
     def _change(self, change: KeyChange) -> None:
         self._database.run(lambda rows: _replace(rows, change), lock=_LOCK)
         self._load()
 
-    def _checked(self, max_age: float) -> list[ApiKey]:
+    def _current(self) -> list[ApiKey]:
         """The keys if they are not too old; the first call starts the thread that reads them."""
         with self._lock:  # of two first calls at once only one starts it
             was_followed, self._is_followed = self._is_followed, True
         if not was_followed:
+            self.refresh()  # the keys were last read before the model was loaded
             repeat(self, DatabaseKeys.refresh, POLL_SECONDS)
         snapshot = self._snapshot or self._load()
-        if time.monotonic() - snapshot.moment > max_age:
+        if time.monotonic() - snapshot.moment > self._grace:
             raise self._last_error or KeyStoreError("The database with the keys does not answer.")
         return snapshot.keys
 
@@ -86,7 +82,7 @@ class DatabaseKeys(Keys):
         """Read the keys if they have changed; a failure counts against their age."""
         try:
             self._load()
-        except KeyStoreError as error:
+        except ConfigError as error:  # the thread must not end
             self._last_error = error
 
     def _load(self) -> _Snapshot:

@@ -96,7 +96,8 @@ class UsageStore:
     def __init__(self, place: Path | Database) -> None:
         self._database = open_usage(place) if isinstance(place, Path) else place
         self._thread = ThreadPoolExecutor(1, "usage")
-        self._waiting: deque[Sequence[Write]] = deque(maxlen=MAX_WAITING)
+        self._waiting: deque[Write] = deque(maxlen=MAX_WAITING)
+        self._noted: dict[str, int] = {}
         self._was_failure_logged = False
         closing = weakref.finalize(self, close_garbage, self._thread, self._database)
         closing.atexit = False  # at the exit the thread may still write
@@ -104,15 +105,17 @@ class UsageStore:
     def delete_older(self, days: int) -> None:
         """Forget what was used more than `days` ago."""
         oldest = (datetime.now(UTC) - timedelta(days=days)).date().isoformat()
-        self._write_later(("DELETE FROM usage WHERE day < ?", (oldest,)))
+        self._write_later("DELETE FROM usage WHERE day < ?", (oldest,))
 
     def note_use(self, key: str, moment: int) -> None:
         """Note that a key was used at a Unix time."""
-        self._write_later((_NOTE_USE, (key, moment)))
+        if self._noted.get(key) != moment:  # once a second is enough
+            self._noted[key] = moment
+            self._write_later(_NOTE_USE, (key, moment))
 
     def add(self, usage: Usage) -> None:
         """Add to what was used."""
-        self._write_later((_ADD, structs.asdict(usage)))
+        self._write_later(_ADD, structs.asdict(usage))
 
     def read(self, days: int, key: str | None = None) -> Future[list[Usage]]:
         """The usage of the last days, the newest first; the future may raise UsageError."""
@@ -130,13 +133,13 @@ class UsageStore:
         """Wait until all is written."""
         self._thread.submit(int).result()  # stands behind all that was submitted before
 
-    def _write_later(self, *writes: Write) -> None:
-        """Write these statements in the thread, in one transaction."""
-        self._thread.submit(self._write, writes)
+    def _write_later(self, statement: str, values: Values) -> None:
+        """Write in the thread, together with all that waits by then."""
+        self._waiting.append((statement, values))
+        self._thread.submit(self._write)
 
-    def _write(self, writes: Sequence[Write]) -> None:
+    def _write(self) -> None:
         """Runs in the thread; what can't be written stays for the next time."""
-        self._waiting.append(writes)
         try:
             self._write_waiting()
         except UsageError as error:
@@ -152,10 +155,12 @@ class UsageStore:
         return self._database.run(work, write=False)
 
     def _write_waiting(self) -> None:
-        """Write what waits, the oldest first; an error leaves the rest for the next time."""
-        while self._waiting:
-            self._database.run(partial(_execute, self._waiting[0]))
-            self._waiting.popleft()  # only now, because writing can fail
+        """Write all that waits in one transaction; after an error it waits for the next time."""
+        if writes := list(self._waiting):
+            self._database.run(partial(_execute, writes))
+            # only now, because writing can fail; what came meanwhile stays
+            while self._waiting.popleft() is not writes[-1]:
+                pass
 
 
 def open_usage(path: Path) -> Database:

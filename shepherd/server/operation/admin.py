@@ -196,7 +196,7 @@ async def server_status(context: settings.ServerContext) -> str:
         return "stopping" if lifecycle.stopping else "draining"
     if lifecycle.loading or _default_state(context) is models.ModelState.LOADING:
         return _LOADING
-    if not await lifecycle.database_answers():
+    if not await lifecycle.database_answers(context.settings.keys_grace):
         return "database"
     return _READY if await context.backend.reachable() else "error"
 

@@ -72,15 +72,15 @@ class Lifecycle(Struct):
         self.loading = False
         self.tell("ready")
 
-    async def database_answers(self) -> bool:
-        """Whether the database answers; true if there is none."""
+    async def database_answers(self, grace: float) -> bool:
+        """Whether the database has answered within `grace` seconds; true if there is none."""
         if self.database is None:
             return True
         try:
             await asyncio.to_thread(self.database.check)
         except DatabaseError as error:
-            logger.error("Not ready: %s", error)
-            return False
+            logger.error("The database does not answer: %s", error)
+            return time.monotonic() - self.database.answered < grace
         return True
 
     def drain(self) -> None:

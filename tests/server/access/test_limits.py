@@ -5,6 +5,7 @@ import gc
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
 from shepherd.server.access.key import ApiKey, KeyLimits, KeyScope
 from shepherd.server.access.keys import KeyStore
-from shepherd.server.access.limits import SlidingWindow
+from shepherd.server.access.limits import Limiter, Resource, SlidingWindow
 from shepherd.server.access.usage import UsageStore
 from shepherd.server.settings import ServerSettings
 from tests.patience import PATIENCE
@@ -209,3 +210,12 @@ def test_the_day_survives_a_restart(keys: KeyStore, tmp_path: Path) -> None:
     for expected in (200, 200, 429):
         with RunningServer(ScriptedBackend(parse_script("text: hi")), settings, keys) as server:
             assert post(server, daily).status_code == expected
+
+
+def test_what_is_written_later_counts_only_in_periods_that_have_it() -> None:
+    limiter = Limiter(1000.0)
+    limiter.settle(Resource.TOKENS, 0, 5, age=61)
+    key = ApiKey("k", "", "a" * 64, datetime(2031, 1, 1, tzinfo=UTC))
+    minute = replace(key, limits=KeyLimits(tokens_per_minute=9))
+    assert limiter.grant_tokens(minute, 1, 99) == 9
+    assert limiter.grant_tokens(replace(key, limits=KeyLimits(tokens_per_day=9)), 1, 99) == 4

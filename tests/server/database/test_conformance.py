@@ -312,6 +312,45 @@ async def test_a_request_that_ends_meanwhile_holds_nothing(
                 await asyncio.sleep(0.01)
 
 
+async def test_a_full_disk_stops_nobody_and_all_counts_when_it_has_space_again(
+    tmp_path: Path, clock: Clock
+) -> None:
+    class Disk(DatabaseFile):
+        full: bool = False
+
+        def run(self, work: Any, *, write: bool = True, lock: str = "") -> Any:
+            if self.full:
+                raise LimitsError("the disk is full")
+            return super().run(work, write=write, lock=lock)
+
+    disk = Disk(tmp_path / "l.db", shared.MIGRATIONS, lambda _error, _path: None, LimitsError)
+    own = SharedLimits(disk, None, clock, threads=1)
+    key = limited(requests_per_day=5, tokens_per_day=100)
+    await own.count_request(key)
+    assert await own.reserve_tokens(key, 1, 30) == 30
+    disk.full = True
+    for _ in range(4):
+        await own.count_request(key)
+    with pytest.raises(ApiError, match="requests per day"):
+        await own.count_request(key)
+    assert await own.reserve_tokens(key, 1, 99) == 70
+    own.settle_tokens(key, 30, 5)
+    own.settle_tokens(key, 70, 10)
+    assert await own.reserve_tokens(key, 1, 99) == 85
+    with pytest.raises(ApiError, match="can't be checked"):
+        await own.count_request(replace(key, name="unknown"))
+    disk.full = False
+    own.flush()
+    other = SharedLimits(disk, None, clock, threads=1)
+    with pytest.raises(ApiError, match="requests per day"):
+        await other.count_request(key)
+    with pytest.raises(ApiError, match="tokens per day"):
+        await other.reserve_tokens(key, 1, 1)  # the other one holds the 85
+    own.settle_tokens(key, 85, 0)
+    own.flush()
+    assert await other.reserve_tokens(key, 1, 99) == 85
+
+
 @pytest.mark.parametrize(
     ("migrations", "failure"),
     [(usage.MIGRATIONS, UsageError), (shared.MIGRATIONS, LimitsError)],
