@@ -121,10 +121,15 @@ class FailoverBackend(Backend):
 
         async def generate(backend: Backend) -> Generation:
             inner = await prefilled.prefill(backend, callback)
-            return await backend.generate_from_prefilled(inner, note_answer, max_tokens)
+            generation = await backend.generate_from_prefilled(inner, note_answer, max_tokens)
+            if generation.broken and not prefilled.wants_pieces:  # nobody has seen half of it
+                raise errors.UnreachableError(generation.broken)
+            return generation
 
-        # Another backend can't go on with half an answer.
-        generation = await prefilled.route.run(generate, callback, lambda: has_answered)
+        # Another backend can't go on with half an answer that somebody reads.
+        generation = await prefilled.route.run(
+            generate, callback, lambda: has_answered and prefilled.wants_pieces
+        )
         prefilled.finish(generation)
         return generation
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -10,6 +11,9 @@ from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.client import Contact
 from shepherd.backends.api.http.retry import RetryPolicy, Timing
 from shepherd.backends.base import Backend, Health, UpstreamState
+from shepherd.events import ignore_events
+from shepherd.messages import Message
+from shepherd.session import Session
 
 MAX_BUSY_SECONDS = 60.0
 """A busy upstream gets requests again after this time, whatever it asks for."""
@@ -55,6 +59,7 @@ class Upstream:
         self._last_health = Health.DOWN
         """As of the last event; `health` knows that a busy one is up again by now."""
         self._failures_in_a_row = 0
+        self._prompt_failed = False
         # Since the provider was opened, for status pages.
         self._requests = self._failures = 0
         self._prompt_tokens = self._cached_tokens = 0
@@ -110,9 +115,13 @@ class Upstream:
         self._failures_in_a_row = 0
         self._note_up()
 
-    def fail(self, error: errors.ShepherdError) -> None:
-        """Note a request without an answer, or with half of one: no others until a check."""
+    def fail(self, error: errors.ShepherdError, *, prompt: bool) -> None:
+        """Note a request without an answer, or with half of one: no others until a check.
+
+        After a `prompt` the check is one, too.
+        """
         self._failures += 1
+        self._prompt_failed = prompt
         self._note_down(error)
 
     def be_busy(self, error: errors.ShepherdError, seconds: float) -> None:
@@ -143,7 +152,7 @@ class Upstream:
         try:
             if self.backend is None:
                 await self.ready()
-            elif not await _answers(self.backend):
+            elif not await _answers(self.backend, prompt=self._prompt_failed):
                 raise errors.UnreachableError(f"{self.url} does not answer.")
         except errors.ShepherdError as error:
             self._note_down(error)
@@ -161,6 +170,7 @@ class Upstream:
 
     def _note_up(self) -> None:
         """Let it get requests from now on."""
+        self._prompt_failed = False
         self._last_health = Health.UP
         self._request_failed.clear()
         self.retry_at = self._timing.clock()
@@ -188,11 +198,23 @@ class Upstream:
             return False
 
 
-async def _answers(backend: Backend) -> bool:
-    """Whether a request gets an answer; a result of the last seconds does not count."""
-    if isinstance(backend, ApiBackend):
-        return await Contact(backend.client, backend.adapter).there()
-    return await backend.reachable()
+_CHECK = Session("", [Message.user("Hi")])
+
+
+async def _answers(backend: Backend, *, prompt: bool) -> bool:
+    """Whether a request gets an answer, also a `prompt`; earlier results do not count.
+
+    A prompt costs a token and may take a place in the cache, so only one that has failed at a
+    prompt gets it: it may list its models and still be stuck.
+    """
+    if not isinstance(backend, ApiBackend):
+        return await backend.reachable()
+    if not await Contact(backend.client, backend.adapter).there():
+        return False
+    if prompt:
+        with suppress(errors.InvalidRequestError, errors.AccessError):  # a refusal is an answer
+            return not (await backend.generate_from_session(_CHECK, ignore_events, 1)).broken
+    return True
 
 
 class UpstreamGroup(Struct, frozen=True, eq=False):

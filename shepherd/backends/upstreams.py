@@ -144,7 +144,7 @@ class UpstreamsEmbedder(embedding.Embedder):
     async def _run(self, work: Callable[[embedding.Embedder], Awaitable[T]]) -> T:
         """The result of the first upstream that does the work."""
         no_affinity = Prefix(key=random.getrandbits(64))  # vectors have no cache to be near to
-        route = UpstreamRoute(self._group, no_affinity)
+        route = UpstreamRoute(self._group, no_affinity, prompt=False)
         try:
             return await route.run(lambda backend: work(_embedder(backend)), ignore_events)
         finally:
@@ -162,8 +162,10 @@ def _embedder(backend: Backend) -> embedding.Embedder:
 class UpstreamRoute(Route):
     """Takes a request to each upstream once, then after a pause again, as single servers are."""
 
-    def __init__(self, group: UpstreamGroup, prefix: Prefix) -> None:
+    def __init__(self, group: UpstreamGroup, prefix: Prefix, *, prompt: bool = True) -> None:
+        """`prompt`: the request is one, and no input for embeddings."""
         self._group = group
+        self._is_prompt = prompt
         self._prefix = prefix
         self._current_upstream: Upstream | None = None
         self._tried: set[Upstream] = set()
@@ -192,7 +194,7 @@ class UpstreamRoute(Route):
         if isinstance(error, BusyError):
             upstream.be_busy(error, error.retry_after)
         else:
-            upstream.fail(error)
+            upstream.fail(error, prompt=self._is_prompt)
         self.close()
         self._tried.add(upstream)
         if len(self._tried) == len(self._group.upstreams):
@@ -203,7 +205,7 @@ class UpstreamRoute(Route):
         """Note the answer, which may be only half of one."""
         if self._current_upstream is not None:
             if generation.broken:
-                self._current_upstream.fail(UnreachableError(generation.broken))
+                self._current_upstream.fail(UnreachableError(generation.broken), prompt=True)
             else:
                 self._current_upstream.succeed(generation.stats)
         self.close()
@@ -281,6 +283,7 @@ async def open_upstreams(
         backend = await opening(provider.at(url))
         if isinstance(backend, ApiBackend):
             backend.client.limiter = limiter
+            backend.client.first_byte_seconds = provider.first_byte_seconds or None
             # What one upstream teaches about its model's tokens is true for all.
             model = backend.info.id
             backend.estimator = estimators.setdefault(model, backend.estimator)

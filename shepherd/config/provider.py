@@ -108,6 +108,10 @@ class Provider(section.Section):
     check_seconds: float = Field(default=10.0, ge=0, le=86_400)
     """Several URLs: seconds between checks of a silent server; 0 = only after failures."""
 
+    first_byte_seconds: float = Field(default=60.0, ge=0, le=86_400)
+    """Several URLs: seconds until an answer must begin; then another server gets the request; 0 =
+    no limit. It must be longer than reading the longest prompt takes."""
+
     affinity_factor: float = Field(default=1.5, ge=1, le=1000)
     """Several URLs: the server with the conversation in its cache may have so many times the
     requests of the least busy one, plus `affinity_slack`."""

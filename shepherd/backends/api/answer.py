@@ -284,13 +284,18 @@ class Reading:
         """The seconds since the answer began, 0.0 before."""
         return 0.0 if self._answer_began_at is None else self._clock() - self._answer_began_at
 
-    async def run(self, response: httpx.Response, framing: stream.Framing) -> None:
-        """Read until the answer or the connection ends, or the callback returns False."""
+    async def run(
+        self, response: httpx.Response, framing: stream.Framing, limit: asyncio.Timeout
+    ) -> None:
+        """Read until the answer or the connection ends, or the callback returns False.
+
+        With the first byte the `limit` ends.
+        """
         decoder = decoder_for(framing)
         why = CUT
         try:
             try:
-                await self._follow(response, decoder)
+                await self._follow(response, decoder, limit)
             except httpx.RequestError as error:
                 why = reason(error)
             self.take(decoder.finish())
@@ -300,7 +305,9 @@ class Reading:
         if not (self._is_whole or self._answer.ended):
             self.broken = why
 
-    async def _follow(self, response: httpx.Response, decoder: StreamDecoder) -> None:
+    async def _follow(
+        self, response: httpx.Response, decoder: StreamDecoder, first: asyncio.Timeout
+    ) -> None:
         """Feed the answer until the response ends, for at most `GRACE` after a whole answer.
 
         Some servers keep the connection open; the wait lets others end, so that it can be reused.
@@ -308,6 +315,7 @@ class Reading:
         with suppress(TimeoutError):  # GRACE is over
             async with asyncio.timeout(None) as limit:
                 async for piece in response.aiter_bytes():
+                    first.reschedule(None)
                     self.take(decoder.feed(piece))
                     if self._answer.ended:
                         return

@@ -1,5 +1,6 @@
 """The backend of every model behind an HTTP API."""
 
+import asyncio
 import math
 from collections.abc import Mapping
 from typing import Self
@@ -239,8 +240,17 @@ class ApiBackend(Backend):
         reading = Reading(prompt.adapter.decoder(), answer, self.client.clock)
         answer.cancelled = gate.closed  # the user may have cancelled during a pause
         if not answer.cancelled:
-            async with self.client.opened(request, self._traits.id) as response:
-                await reading.run(response, self.adapter.framing)
+            seconds = self.client.first_byte_seconds
+            try:
+                async with (
+                    asyncio.timeout(seconds) as limit,
+                    self.client.opened(request, self._traits.id) as response,
+                ):
+                    await reading.run(response, self.adapter.framing, limit)
+            except TimeoutError as error:
+                why = f"no answer has begun after {seconds:g} s"
+                target = self.client.target(self._traits.id)
+                raise unreachable(target, why, transient=False) from error
         broken = self._broken(answer, reading)
         stats = self._stats(prefilled, answer, reading)
         return answer.complete(stats, broken)

@@ -31,12 +31,14 @@ class Server:
     """One server: it answers with its name, or with `failure`; `answered` are the prompts.
 
     The next `broken` requests get no answer. With `held`, an answer stops in the middle until the
-    event is set. `checked` counts the requests for its list of models.
+    event is set; with `stuck`, none begins until then. `checked` counts the requests for its list
+    of models.
     """
 
     name: str
     failure: Reply | None = None
     held: asyncio.Event | None = None
+    stuck: asyncio.Event | None = None
     context: int = 4096
     cut: bool = False
     broken: int = 0
@@ -56,6 +58,8 @@ class Server:
         if self.broken:
             self.broken -= 1
             return GONE
+        if self.stuck is not None:
+            return Reply([self.stuck])
         first, last = chunk(self.name, None), chunk("", "stop")
         details = {"prompt_tokens_details": {"cached_tokens": 5}}
         usage = {"prompt_tokens": 10, "completion_tokens": 1, "total_tokens": 11, **details}

@@ -19,7 +19,7 @@ async def _open() -> Backend:
 
 async def _watch() -> None:
     upstream = Upstream("http://a", _open, CheckPolicy(), Timing(), lambda _url: None)
-    upstream.fail(UnreachableError("gone"))
+    upstream.fail(UnreachableError("gone"), prompt=True)
     upstream.be_busy(BusyError("slow down"), 30)
     task = asyncio.create_task(upstream.watch())
     await asyncio.sleep(0)

@@ -10,7 +10,7 @@ from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.base import Health
 from shepherd.backends.upstreams import UpstreamsBackend
 from shepherd.errors import AccessError, BusyError, InvalidRequestError, UnreachableError
-from shepherd.events import CallbackEvent, FinishReason
+from shepherd.events import CallbackEvent, FinishReason, ignore_events
 from tests.backends.api.support import Events
 from tests.backends.api.upstream import Reply
 from tests.backends.upstreams.scripted import (
@@ -118,7 +118,53 @@ async def test_an_answer_that_breaks_ends_there_and_the_next_request_is_elsewher
         assert generation.broken
         assert sum(len(server.answered) for server in servers) == 2
         assert [state.failures for state in backend.status.upstreams if state.failures] == [1]
+        owner.cut = False
         await until(lambda: set(health(backend)) == {Health.UP})
+
+
+async def test_a_stuck_server_loses_its_request_and_is_not_trusted_for_its_list(
+    tmp_path: Path,
+) -> None:
+    """It still lists its models, so only an answer shows that it works again."""
+    servers = trio()
+    async with cluster(tmp_path, *servers, first_byte_seconds=0.3) as backend:
+        first = await ask(backend, "hello")
+        owner = next(server for server in servers if server.name == first)
+        owner.stuck = asyncio.Event()
+        assert await ask(backend, "hello", first, "again") != first
+        checked, asked = owner.checked, len(owner.answered)
+        await until(lambda: owner.checked > checked + 2)
+        assert len(owner.answered) > asked
+        assert health(backend).count(Health.DOWN) == 1
+        owner.stuck.set()
+        owner.stuck = None
+        await until(lambda: set(health(backend)) == {Health.UP})
+
+
+async def test_an_answer_that_has_begun_may_take_its_time(tmp_path: Path) -> None:
+    server = Server("a", held=asyncio.Event())
+    async with cluster(tmp_path, server, Server("b"), first_byte_seconds=0.2) as backend:
+        asked = [asyncio.create_task(ask(backend, str(number))) for number in range(6)]
+        await asyncio.sleep(0.4)
+        assert server.held is not None
+        server.held.set()
+        assert set(await asyncio.gather(*asked)) == {"a", "b"}
+        assert set(health(backend)) == {Health.UP}
+
+
+async def test_half_an_answer_that_nobody_reads_is_made_elsewhere(tmp_path: Path) -> None:
+    servers = trio()
+    async with cluster(tmp_path, *servers) as backend:
+        first = await ask(backend, "hello")
+        owner = next(server for server in servers if server.name == first)
+        owner.cut = True
+        async with await backend.prefill_session(
+            conversation("hello", first, "again"), ignore_events
+        ) as whole:
+            whole.wants_pieces = False
+            generation = await backend.generate_from_prefilled(whole, ignore_events)
+        assert generation.finish_reason is FinishReason.STOP
+        assert generation.message.content in {server.name for server in servers if not server.cut}
 
 
 @pytest.mark.parametrize(("status", "error"), [(400, InvalidRequestError), (401, AccessError)])

@@ -150,6 +150,8 @@ class ApiClient:
         self._owns_http = http is None
         self._http = http or new_http(endpoint)
         self.limiter = RateLimiter(self._options.limits, self._options.timing)
+        self.first_byte_seconds: float | None = None
+        """The time for a prompt until its answer begins; None = no limit."""
         self._headers = {
             "user-agent": f"shepherd/{__version__}",
             **adapter.auth(endpoint.api_key),

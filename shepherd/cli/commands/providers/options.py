@@ -83,7 +83,9 @@ class UpstreamOptions(Struct, frozen=True, kw_only=True):
 
     settings: Annotated[
         Mapping[str, object],
-        arguments.FieldOptions(_FIELDS.get, "check_seconds", "affinity_factor", "affinity_slack"),
+        arguments.FieldOptions(
+            _FIELDS.get, "check_seconds", "first_byte_seconds", "affinity_factor", "affinity_slack"
+        ),
     ]
 
 
