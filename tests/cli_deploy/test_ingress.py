@@ -1,5 +1,6 @@
 """The application in front of the replicas, with replicas that a test makes up."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 from starlette.types import Message
 
 from shepherd.affinity import Prefix, body_prefix
+from shepherd.cli.deploy import ingress
 from shepherd.cli.deploy.ingress import Ingress, ReplicaLostError, ReplicasBusyError
 from shepherd.cli.deploy.request import ReplicaReply, ReplicaRequest, is_for_all
 from shepherd.server.api import ErrorShapes
@@ -29,6 +31,7 @@ def part(body: bytes, *, more: bool = True) -> Message:
     return {"type": "http.response.body", "body": body, "more_body": more}
 
 
+STUCK: Message = {}
 Script = Sequence[Message | Exception]
 
 
@@ -47,6 +50,8 @@ class ScriptedReplicas:
             for step in self._scripts.pop(0):
                 if isinstance(step, Exception):
                     raise step
+                if step is STUCK:
+                    await asyncio.Event().wait()
                 yield [step]
         finally:
             self.closed += 1
@@ -87,8 +92,8 @@ async def ask(
         "server": ("127.0.0.1", None),
         "state": {},
     }
-    ingress = Ingress(replicas, ErrorShapes(OPENAI.errors, APIS), limit, ["http://all"])
-    await ingress(scope, receive, send)
+    served = Ingress(replicas, ErrorShapes(OPENAI.errors, APIS), limit, ["http://all"])
+    await served(scope, receive, send)
     if not sent:
         return 0, {}, b""
     assert [message["type"] for message in sent].count("http.response.start") == 1
@@ -138,6 +143,19 @@ async def test_a_request_without_content_goes_to_another_replica(begun: list[Mes
     status, _, body = await ask(replicas)
     assert (status, body.removeprefix(b": keepalive\n\n")) == (200, b"data: 1\n\n")
     assert len(replicas.requests) == replicas.closed == 2
+
+
+async def test_a_stuck_replica_loses_its_request_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingress, "SILENCE_SECONDS", 0.05)
+    answer = part(b"data: 1\n\n", more=False)
+    replicas = ScriptedReplicas([STUCK], [start(SSE), answer])
+    status, _, body = await ask(replicas)
+    assert (status, body) == (200, b"data: 1\n\n")
+    first, second = replicas.requests
+    assert first.prefix.hashes
+    assert not second.prefix.hashes  # it would lead to the same replica
+    _, _, cut = await ask(ScriptedReplicas([start(SSE), part(b"data: 1\n\n"), STUCK]))
+    assert b"replica_lost" in cut
 
 
 async def test_a_stream_that_has_begun_ends_with_the_error_of_its_api() -> None:

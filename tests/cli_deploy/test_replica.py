@@ -12,14 +12,17 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from shepherd.affinity import Prefix
+from shepherd.cli.deploy import replica as replica_module
 from shepherd.cli.deploy.arguments import DeployArguments
 from shepherd.cli.deploy.replica import Replica, run_app
 from shepherd.cli.deploy.request import ReplicaRequest
 from shepherd.config.paths import Paths
 from shepherd.errors import BackendError, ShepherdError
+from shepherd.models import BUILTIN_NAME
 from shepherd.server.access.key import KeyLimits
 from shepherd.server.access.keys import KeyStore
 from shepherd.server.app import create_app
+from shepherd.server.models import ModelState
 from tests.server.held import HeldBackend
 
 CHAT = "/v1/chat/completions"
@@ -81,6 +84,27 @@ async def test_a_replica_that_drains_is_healthy(replica: Replica) -> None:
     ready = await replica.answer(request("/ready", method="GET"))
     assert ready.status == 503
     await replica.check_health()
+
+
+async def test_the_default_model_is_loaded_before_the_first_request(tmp_path: Path) -> None:
+    """Else the first one would load it, while Ray's checks fail."""
+    settings = {"model.name": BUILTIN_NAME, "llamacpp.threads": 1, "llamacpp.context_size": 512}
+    made = Replica(DeployArguments(settings=settings, directory=str(tmp_path)), "name")
+    await made.check_health()
+    assert made.app is not None
+    [model] = [each for each in made.app.context.models.every() if each.info.id == BUILTIN_NAME]
+    assert model.state is ModelState.LOADED
+    made.app.context.lifecycle.begin_load()  # as when another one takes its place
+    await made.check_health()
+    await made.close()
+
+
+async def test_a_silent_application_beats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_module, "BEAT_SECONDS", 0.01)
+    app = create_app(HeldBackend(hold_prefill=True))
+    body = {"messages": [{"role": "user", "content": "hi"}]}
+    async with aclosing(run_app(app, request(CHAT, body))) as batches:
+        assert [await anext(batches) for _ in range(3)] == [[], [], []]
 
 
 async def test_a_failed_model_is_not_healthy(replica: Replica) -> None:

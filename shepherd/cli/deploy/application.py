@@ -31,6 +31,9 @@ ENGINES, ROUTER = "Engine", "Router"
 ROUTER_CLASS = "shepherd.cli.deploy.router.PrefixRouter"
 _ADMIN_SECONDS = 30.0
 _ROUTER_CPUS = 0.1
+_HEALTH_SECONDS = 10.0
+"""The time for one health check; Ray replaces a replica after three that fail."""
+
 _LOGGING = {"enable_access_log": False}
 """Ray's log has no line for each request; the one of the replicas has."""
 
@@ -155,6 +158,7 @@ def engine_options(arguments: DeployArguments) -> dict[str, Any]:
         "max_queued_requests": arguments.max_waiting,
         "ray_actor_options": {"num_cpus": arguments.cpus, "num_gpus": arguments.gpus},
         "health_check_period_s": arguments.health_seconds,
+        "health_check_timeout_s": _HEALTH_SECONDS,
         "graceful_shutdown_timeout_s": arguments.drain_seconds,
         "request_router_config": {
             "request_router_class": ROUTER_CLASS,

@@ -7,11 +7,13 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
+from msgspec import structs
 from pydantic_core import from_json
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
 from shepherd.affinity import Prefix, body_prefix, with_response
+from shepherd.cli.deploy.replica import BEAT_SECONDS
 from shepherd.cli.deploy.request import ReplicaReply, ReplicaRequest, is_for_all, merge_replies
 from shepherd.errors import ShepherdError
 from shepherd.server import record, responses
@@ -25,6 +27,9 @@ logger = logging.getLogger("shepherd.server")
 
 MAX_ATTEMPTS = 2
 """A request whose replica died before the first byte of the answer goes to one other replica."""
+
+SILENCE_SECONDS = 4 * BEAT_SECONDS
+"""A replica that does not beat for this time is stuck; Ray would notice it much later."""
 
 RETRY_SECONDS = 1
 _BUFFER_FACTOR = 16
@@ -103,15 +108,18 @@ class Ingress:
             await reply.send_whole(merge_replies(request.path, replies, self._addresses))
             return
         for attempt in range(1, MAX_ATTEMPTS + 1):
+            # a request may also be silent because it waits in Ray's queue: the last has no limit
+            patience = SILENCE_SECONDS if attempt < MAX_ATTEMPTS else None
             try:
                 async with aclosing(self._replicas.send(request)) as batches:
-                    async for messages in batches:
+                    while (messages := await _next(batches, patience)) is not None:
                         for message in messages:
                             await reply.send(message)
             except ReplicaLostError as error:
                 # what the client has of an answer is not what another replica would write
                 if attempt < MAX_ATTEMPTS and not reply.has_content:
                     logger.warning("%s is tried again: %s", request.path, error)
+                    request = structs.replace(request, prefix=Prefix())  # not there again
                     continue
                 logger.error("%s ends: %s", request.path, error)
                 moment = "before it answered, and so did the next one"
@@ -135,6 +143,17 @@ class Ingress:
             self._buffered += len(chunk)
             if not message.get("more_body", False) or len(body) > self._limit:
                 return True
+
+
+async def _next(
+    batches: AsyncGenerator[Sequence[Message]], patience: float | None
+) -> Sequence[Message] | None:
+    """The next messages, None at the end; raises ReplicaLostError if the replica is stuck."""
+    try:
+        async with asyncio.timeout(patience):
+            return await anext(batches, None)
+    except TimeoutError as error:
+        raise ReplicaLostError("The replica is silent.") from error
 
 
 async def _request(scope: Scope, body: bytes) -> ReplicaRequest:

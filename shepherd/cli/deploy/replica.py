@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +27,10 @@ STOP_ADVICE = "end `shepherd deploy ray` with Ctrl-C, or run `serve shutdown` in
 HANG_UP_SECONDS = 5.0
 """The time that an application gets to end by itself after its client has left."""
 
-_LIVE_STATES = ("ready", "draining", "stopping")
+BEAT_SECONDS = 3.0
+"""A replica whose application is silent says after this time that it is there."""
+
+_LIVE_STATES = ("ready", "loading", "draining", "stopping")
 
 
 def read_settings(arguments: DeployArguments) -> settings.Config:
@@ -37,7 +40,7 @@ def read_settings(arguments: DeployArguments) -> settings.Config:
 
 
 class Replica:
-    """Serves requests once `check_health` has opened the models; `close` closes them."""
+    """Serves requests once `check_health` has loaded the default model; `close` closes all."""
 
     def __init__(self, arguments: DeployArguments, name: str = "") -> None:
         self._arguments = arguments
@@ -78,7 +81,11 @@ class Replica:
             return self.app
 
     async def _open(self) -> ServerApp:
-        """Open the models of this machine's settings, as `shepherd serve` does."""
+        """Open the models of this machine's settings, and load the default one.
+
+        Ray waits for a replica's first health check before it sends requests, however long it
+        takes; a model that loads later would fail the checks that follow.
+        """
         read = partial(read_settings, self._arguments)  # again with each reload
         config = read()
         cwd = Path(self._arguments.directory or Path.cwd())
@@ -89,11 +96,13 @@ class Replica:
         log = self._parts.enter_context(logging_to_stderr(as_json=parts.settings.json_log))
         traces = self._parts.enter_context(tracing())
         host = Host(traces=traces, stop_advice=STOP_ADVICE, log=log)
-        return (await enter(models_service(*parts, host))).app
+        service = await enter(models_service(*parts, host))
+        await service.load()
+        return service.app
 
 
 async def run_app(app: ASGIApp, request: ReplicaRequest) -> AsyncGenerator[list[Message]]:
-    """The messages of an application's answer, those that are ready together.
+    """The messages of an application's answer, those that are ready together; none as a beat.
 
     If the generator is closed or cancelled, the application sees that its client has left.
     """
@@ -102,11 +111,12 @@ async def run_app(app: ASGIApp, request: ReplicaRequest) -> AsyncGenerator[list[
     work.add_done_callback(lambda _: exchange.news.set())  # it may end without a last message
     try:
         while not work.done() or exchange.messages:
-            await exchange.news.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BEAT_SECONDS):
+                    await exchange.news.wait()
             exchange.news.clear()
-            if exchange.messages:
-                messages, exchange.messages = exchange.messages, []
-                yield messages
+            messages, exchange.messages = exchange.messages, []
+            yield messages
         await work
     finally:
         exchange.client_left.set()
