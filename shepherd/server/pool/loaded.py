@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import count
@@ -114,6 +115,8 @@ class LoadedModels:
     def __init__(self, limits: PoolLimits) -> None:
         self.limits = limits
         self._memory = Memory()  # of the machine for models, measured before each load
+        self.failures: dict[str, float] = {}
+        """When the last loading of a model has failed, by its key."""
         self._slots: dict[str, Slot] = {}
         self._in_memory: set[Slot] = set()
         """All slots with a backend that is not closed yet, also retired and closing ones."""
@@ -209,8 +212,10 @@ class LoadedModels:
         try:
             backend = await self._open(slot)
         except BaseException:  # the next request tries again
+            self.failures[slot.model.key] = time.monotonic()
             self._forget(slot)
             raise
+        self.failures.pop(slot.model.key, None)
         slot.backend = backend
         self._in_memory.add(slot)
         self._settle(slot)

@@ -5,8 +5,8 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import NoReturn
@@ -36,6 +36,9 @@ from shepherd.session import Session
 logger = logging.getLogger(__name__)
 
 MAX_LOGGED_NAMES = 1000
+
+RELOAD_SECONDS = 10.0
+"""The shortest interval in which health checks load a default model that has failed."""
 
 RETRY_SECONDS = 30.0
 """A model of an alias that has failed is tried last for this long."""
@@ -79,10 +82,14 @@ class Aliases:
 
 
 class UnloadedBackend(Backend):
-    """Describes a model that the next request loads; it can't answer itself."""
+    """Describes a model that the next request loads; it can't answer itself.
 
-    def __init__(self, info: ModelInfo) -> None:
+    One that has failed is reachable once it `loads` again.
+    """
+
+    def __init__(self, info: ModelInfo, loads: Callable[[], Awaitable[bool]] | None = None) -> None:
         self._info = info
+        self._loads = loads
 
     @property
     def info(self) -> ModelInfo:
@@ -98,6 +105,9 @@ class UnloadedBackend(Backend):
 
     async def count_message_tokens(self, session: Session, message: messages.Message) -> int:
         self._refuse()
+
+    async def reachable(self) -> bool:
+        return self._loads is None or await self._loads()
 
     async def aclose(self) -> None:
         """There is nothing to close."""
@@ -136,6 +146,19 @@ class ModelPool(Models):
         async with self._loaded.lease(self._model) as backend:
             self._info = backend.info
         await self._catalog.refresh()
+
+    async def _loads_again(self) -> bool:
+        """Whether the default model, which has failed, can be loaded by now; tried now and then.
+
+        No request may come before the server is ready again, so this must not wait for one.
+        """
+        failed = self._loaded.failures.get(self._model.key, float("-inf"))
+        if time.monotonic() - failed < RELOAD_SECONDS:
+            return False
+        with suppress(errors.ShepherdError):
+            await self.load_default()
+            return True
+        return False
 
     async def reconfigure(
         self,
@@ -177,10 +200,14 @@ class ModelPool(Models):
     @property
     def default(self) -> Backend:
         """The default model; while it is not loaded, a backend that only describes it."""
-        slot = self._loaded.slot(self._model.key)
-        if slot is None or slot.backend is None:
-            return UnloadedBackend(self._info)
-        return slot.backend
+        key = self._model.key
+        slot = self._loaded.slot(key)
+        backend = None if slot is None else slot.backend
+        if backend is not None and backend.alive:
+            return backend
+        # one that has failed is loaded anew: by the next request, or by a health check
+        has_failed = backend is not None or (slot is None and key in self._loaded.failures)
+        return UnloadedBackend(self._info, self._loads_again if has_failed else None)
 
     @asynccontextmanager
     async def _open(self, name: str | None, keep_alive: float | None) -> AsyncGenerator[Backend]:

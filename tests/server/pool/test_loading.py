@@ -7,9 +7,14 @@ from typing import Any
 import httpx
 import pytest
 
-from shepherd.backends.base import Concurrency
+from shepherd.backends.base import Backend, Concurrency
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
+from shepherd.config.settings import Config
 from shepherd.conversation.build import backend_opener
+from shepherd.errors import ModelLoadError
 from shepherd.server.access.keys import KeyStore
+from shepherd.server.pool import pool as pool_module
 from shepherd.server.pool.pool import ModelPool
 from tests.patience import PATIENCE
 from tests.server.harness import CHAT, HI, RunningServer
@@ -41,6 +46,43 @@ def test_models_are_loaded_and_unloaded_by_hand(tmp_path: Path, path: str) -> No
             assert (reply.status_code, reply.json()["error"]["code"]) == (404, "model_not_found")
             bad: list[Any] = [{}, {"model": ""}, {"model": 3}, {"model": "pup", "keep_alive": []}]
             assert {http.post(f"{path}/{action}", json=body).status_code for body in bad} == {400}
+
+
+class Lost(ScriptedBackend):
+    """As an engine that has ended by itself."""
+
+    @property
+    def alive(self) -> bool:
+        return False
+
+
+async def test_a_default_model_that_has_failed_is_not_reachable_until_it_loads_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a model whose worker on another machine is away; then it is back."""
+    home = Home(tmp_path / "home")
+    opened: list[Backend | Exception] = [Lost(parse_script("text: no"))]
+    opened += [ModelLoadError("no worker"), ModelLoadError("no worker")]
+
+    async def open_next(_: Config) -> Backend:
+        backend = opened.pop(0) if opened else ScriptedBackend(parse_script("text: yes"))
+        if isinstance(backend, Exception):
+            raise backend
+        return backend
+
+    pool = await home.open(home.config(), open_next)
+    try:
+        assert not await pool.default.reachable()
+        assert len(opened) == 1
+        assert not await pool.default.reachable()
+        assert len(opened) == 1, "it was tried just before"
+        monkeypatch.setattr(pool_module, "RELOAD_SECONDS", 0.0)
+        assert not await pool.default.reachable()
+        assert await pool.default.reachable()
+        async with pool.lease(None) as model:
+            assert await model.reachable()
+    finally:
+        await pool.aclose()
 
 
 def test_only_administrators_load_models(tmp_path: Path) -> None:
