@@ -190,8 +190,9 @@ class ServerSection(DoorSettings):
     max_models: Annotated[int, LIVE] = Field(default=0, ge=0, le=1000)
     """Maximum models in memory; 0 = as many as fit."""
 
-    models_mib: int = Field(default=0, ge=0, le=16_777_216)
-    """MiB of memory for models; 0 = all that is free when the server starts."""
+    memory_mib: int = Field(default=0, ge=0, le=16_777_216)
+    """MiB of memory for all models together, their prompt caches included; 0 = all that is free
+    when the server starts."""
 
     def url(self, port: int, *, encrypted: bool) -> str:
         """The URL of the server on a port, without a path; an IPv6 address is in brackets."""

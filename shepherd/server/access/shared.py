@@ -71,9 +71,9 @@ class KeyWindows:
 
     def __init__(self, rows: Rows, key: str, clock: Callable[[Rows], float]) -> None:
         """Read the row; what a server holds counts no more if that was silent for too long."""
-        asked = rows.execute("SELECT state FROM limits WHERE key = ?", (key,))
+        cursor = rows.execute("SELECT state FROM limits WHERE key = ?", (key,))
         moment = clock(rows)  # before the row is fetched: both are asked in one go
-        row = asked.fetchone()
+        row = cursor.fetchone()
         state: dict[str, Any] = {} if row is None else json.loads(row[0])
         # when two servers' clocks differ, the time of the key must not go back
         self._time = max(moment, state.get("latest", 0.0))

@@ -93,13 +93,13 @@ class MachineMemory:
     That of GPUs is measured when it is first needed: a server of providers loads no llama.cpp.
     """
 
-    def __init__(self, settings: LlamaCppSection, models_mib: int = 0) -> None:
-        """Measures the CPU's memory, unless `models_mib` limits it."""
+    def __init__(self, settings: LlamaCppSection, memory_mib: int = 0) -> None:
+        """Measures the CPU's memory, unless `memory_mib` limits it."""
         from shepherd.backends.llamacpp.native.devices import available_memory
 
         self._settings = settings
         self._free = available_memory()
-        self._limit = models_mib * _MIB or self._free
+        self._limit = memory_mib * _MIB or self._free
 
     @cached_property
     def _vram(self) -> int:
@@ -112,8 +112,16 @@ class MachineMemory:
         """The limit for all models together; that of GPUs is 0 without any. Blocks."""
         return Memory(self._limit, self._vram)
 
+    def with_cache(self, config: Config) -> Config:
+        """The settings with the size of each model's prompt cache, as a part of the limit."""
+        from shepherd.backends.llamacpp.cache.disk_cache import cache_capacity
+
+        size = cache_capacity(config.llamacpp, self._limit) // _MIB
+        engine = config.llamacpp.model_copy(update={"cache_ram_mib": size})
+        return config.model_copy(update={"llamacpp": engine})
+
     def needs(self, path: Path, settings: LlamaCppSection) -> Memory:
-        """About what a model takes when no other model is loaded; blocks.
+        """About what a model takes when no other model is loaded, with its prompt cache; blocks.
 
         Raises ModelLoadError for a damaged file.
         """
@@ -126,7 +134,8 @@ class MachineMemory:
         fit = fit_model(header, settings, limit=limit)
         # the projector, which reads images, goes where the model goes
         size = projector_bytes(path, header, settings)
-        return fit.memory + (Memory(vram=size) if fit.demand.gpus else Memory(ram=size))
+        projector = Memory(vram=size) if fit.demand.gpus else Memory(ram=size)
+        return fit.memory + projector + Memory(ram=max(0, settings.cache_ram_mib) * _MIB)
 
 
 def _undescribed(name: str, settings: LlamaCppSection) -> ModelInfo:
@@ -202,6 +211,7 @@ class Catalog:
     ) -> None:
         self.entries: dict[str, CatalogEntry] = {}
         self._clock = clock
+        config = memory.with_cache(config)
         self._config = config
         self._providers = providers
         self._opener = opener

@@ -340,7 +340,7 @@ class LoadedModels:
 def _check_size(needs: Memory, limit: Memory) -> None:
     """Raise ModelLoadError for a model that is larger than all memory for models."""
     pairs = (
-        (needs.ram, limit.ram, "for models (server.models_mib)"),
+        (needs.ram, limit.ram, "for models (server.memory_mib)"),
         (needs.vram, limit.vram, "on the GPUs; set fewer llamacpp.gpu_layers"),
     )
     for needed, available, place in pairs:

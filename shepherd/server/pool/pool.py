@@ -372,7 +372,7 @@ class ModelPool(Models):
 async def open_pool(config: Config, providers: ProviderBook, opener: BackendOpener) -> ModelPool:
     """The models of the settings; loads none, and raises ConfigError for a wrong setting."""
     section = config.server
-    memory = await asyncio.to_thread(MachineMemory, config.llamacpp, section.models_mib)
+    memory = await asyncio.to_thread(MachineMemory, config.llamacpp, section.memory_mib)
     limits = PoolLimits(
         memory=memory.limit,
         models=section.max_models,

@@ -118,7 +118,7 @@ async def test_a_model_without_room_is_refused_in_time() -> None:
 async def test_a_model_that_never_fits_unloads_no_other() -> None:
     machine, models = Machine(), LoadedModels(PoolLimits(memory=ram(4)))
     await use(models, machine.model("a"))
-    with pytest.raises(ModelLoadError, match=r"server\.models_mib"):
+    with pytest.raises(ModelLoadError, match=r"server\.memory_mib"):
         await use(models, machine.model("big", 5))
     assert [*machine.taken] == ["a"]
     await use(models, machine.model("essential", 5, essential=True))

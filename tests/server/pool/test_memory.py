@@ -5,9 +5,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shepherd.backends.base import Memory
+from shepherd.backends.base import Backend, Memory
 from shepherd.backends.llamacpp.native.fitting import GPU_RESERVE
 from shepherd.config.llamacpp import LlamaCppSection
+from shepherd.config.settings import Config
 from shepherd.models import builtin_model
 from shepherd.server.app import create_app
 from shepherd.server.pool.catalog import MachineMemory
@@ -38,7 +39,7 @@ def test_a_model_takes_what_fits_onto_the_gpu(monkeypatch: pytest.MonkeyPatch) -
 
 def test_without_a_gpu_only_the_memory_of_the_cpu_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     has(monkeypatch)
-    memory = MachineMemory(SETTINGS, models_mib=300)
+    memory = MachineMemory(SETTINGS, memory_mib=300)
     assert memory.limit() == Memory(300 * MIB)
     small, large = (
         memory.needs(builtin_model(), SETTINGS.model_copy(update={"context_size": size}))
@@ -46,6 +47,28 @@ def test_without_a_gpu_only_the_memory_of_the_cpu_counts(monkeypatch: pytest.Mon
     )
     assert small.vram == large.vram == 0
     assert builtin_model().stat().st_size < small.ram < large.ram
+
+
+async def test_the_prompt_caches_of_all_models_are_within_the_limit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    has(monkeypatch)
+    home, opened = Home(tmp_path / "home"), list[int]()
+    home.add_model("qwen")
+
+    async def opener(config: Config) -> Backend:
+        opened.append(config.llamacpp.cache_ram_mib)
+        return await home.open_scripted(config)
+
+    weights = MachineMemory(SETTINGS).needs(builtin_model(), home.config().llamacpp).ram
+    limit = weights * 2 // MIB + 2
+    pool = await home.open(home.config(memory_mib=limit), opener)
+    async with pool.lease("qwen"):
+        pass
+    assert opened == [limit // 8] * 2
+    [loaded] = pool.loaded()  # with both caches it would be too much
+    assert loaded.memory.ram == weights + limit // 8 * MIB
+    await pool.aclose()
 
 
 async def test_ollama_lists_the_part_on_the_gpu(

@@ -364,8 +364,9 @@ def open_disk_cache(
         return None
 
 
-def cache_capacity(settings: LlamaCppSection) -> int:
-    """The maximum size of all sequences in host memory, in bytes."""
-    if settings.cache_ram_mib >= 0:  # -1 chooses by the free memory
+def cache_capacity(settings: LlamaCppSection, free: int | None = None) -> int:
+    """The maximum size of all sequences in host memory, in bytes; -1 chooses by the `free` ones."""
+    if settings.cache_ram_mib >= 0:
         return settings.cache_ram_mib * _MIB
-    return min(MAX_MEMORY_BYTES, available_memory() // MEMORY_DIVISOR)
+    free = available_memory() if free is None else free
+    return min(MAX_MEMORY_BYTES, free // MEMORY_DIVISOR)
