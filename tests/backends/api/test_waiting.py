@@ -43,7 +43,8 @@ class Failing(Events):
 async def read(body: Body, events: Events) -> Answer:
     answer = Answer(PlainAdapter(), asking(), events)
     reading = Reading(PlainDecoder(), answer, FakeTime().timing().clock)
-    await reading.run(httpx.Response(200, stream=body), Framing.SSE)
+    async with asyncio.timeout(None) as limit:
+        await reading.run(httpx.Response(200, stream=body), Framing.SSE, limit)
     return answer
 
 

@@ -1,6 +1,7 @@
 """An answer read without a network: the bytes in any pieces, through all of the backend's layers
 but its client's."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
@@ -35,7 +36,9 @@ async def read(subject: AdapterSubject, session: Session, pieces: Iterable[bytes
             yield piece
 
     headers = {"content-type": subject.content_type}
-    await reading.run(httpx.Response(200, headers=headers, content=stream()), adapter.framing)
+    response = httpx.Response(200, headers=headers, content=stream())
+    async with asyncio.timeout(None) as limit:
+        await reading.run(response, adapter.framing, limit)
     generation = answer.complete(Stats(), reading.broken)
     check_order(events)
     return Outcome(events, generation, reading.broken)
