@@ -160,15 +160,15 @@ async def _come_in(tab: Tab, user: str, admin: str) -> None:
 
 async def _look(tab: Tab) -> None:
     """What others have named is text, in all places, with its invisible characters."""
-    for name in ("models", "queue", "keys", "caches", "lines"):
+    for name in ("models", "requests", "keys", "caches", "lines"):
         assert HOSTILE[:-1] in await text_of(tab, name), name
         assert "<U+202E>" in await text_of(tab, name), name
     made = "[...document.querySelectorAll('#board img, #board script')].length"
     assert await tab.value(made) == 0
     assert await tab.value("window.owned") is None
-    assert "1,200" in await text_of(tab, "queue")
-    assert "90 s" in await text_of(tab, "queue")
-    assert f"{HOSTILE[:-1]}<U+202E> 2.3 s" in await text_of(tab, "queue-note")
+    assert "1,200" in await text_of(tab, "requests")
+    assert "90 s" in await text_of(tab, "requests")
+    assert f"{HOSTILE[:-1]}<U+202E> 2.3 s" in await text_of(tab, "requests-note")
     assert "2 KiB" in await text_of(tab, "caches")
     assert "7" in await text_of(tab, "models")
     assert "403" in await text_of(tab, "errors") or "None" in await text_of(tab, "errors")
@@ -198,7 +198,7 @@ async def _handle_keys(tab: Tab, server: Queued, keys: KeyStore) -> None:
     await tab.value("loadKeys()")
     row = "document.getElementById('change-ci').closest('tr').innerText"
     cells = (await tab.value(row)).split("\t")
-    assert cells[5:9] == ["1", str(used), "0 %", "–"]
+    assert cells[6:10] == ["1", str(used), "0 %", "–"]
 
     await tab.click("#change-ci")
     assert await tab.value("document.getElementById('name').disabled")
