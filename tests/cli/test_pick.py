@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from shepherd.catalog.local_models import find_local_model, local_models
+from shepherd.cli.options import run_command_line
 from shepherd.models import builtin_model
 from tests.cli.hub import hub
 from tests.cli.program import Program
@@ -89,3 +90,14 @@ def test_a_file_in_the_store_of_ollama_is_described_where_it_is(program: Program
     told = rows(program, "pup:latest")
     assert Path(told["file"]) == blob
     assert told["name"] == "Pup"
+
+
+def test_a_busy_machine_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for load in (0.0, 999.0):
+        monkeypatch.setattr("os.getloadavg", lambda load=load: (load, load, load))
+        with pytest.raises(SystemExit):
+            run_command_line(["model", "pick"])
+        assert ("Other programs compute now" in capsys.readouterr().err) is (load > 0)

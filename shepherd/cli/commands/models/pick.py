@@ -1,6 +1,7 @@
 """`shepherd model pick`: which open models this machine can run well."""
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Sequence
@@ -52,6 +53,8 @@ def pick(
     chosen = chosen or [each for each in every if each.plan.fits][:_LISTED]
     show_table([_HEAD, *map(_row, chosen)])
     note(_machine_text(machine))
+    if os.getloadavg()[0] > (os.cpu_count() or 1):
+        note("Other programs compute now; with all cores free it is faster.")
     if not any(each.suits for each in every):
         note("None writes as fast as a person reads here.")
     large = [each for each in chosen if each.model.size(each.quant) > room]
