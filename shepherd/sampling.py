@@ -52,7 +52,8 @@ class Sampling(Struct, frozen=True):
 
     `samplers` are applied in their order. `logit_bias` pairs a token's number, or a text, with a
     number that is added to its logit. `logprobs` requests log probabilities with this number of
-    alternatives. A parameter is added here: settings, requests, checks and reports follow.
+    alternatives: the model's own, or, with `logprobs_after`, those after the samplers. A parameter
+    is added here: settings, requests, checks and reports follow.
     """
 
     temperature: Annotated[
@@ -166,6 +167,7 @@ class Sampling(Struct, frozen=True):
     logprobs: Annotated[
         int | None, Parameter(0, 20, None, "Tell so many of the likeliest tokens too.")
     ] = None
+    logprobs_after: bool | None = None
 
     def over(self, defaults: "Sampling") -> "Sampling":
         """These parameters, with `defaults` where one is None."""

@@ -101,12 +101,15 @@ class BackendStatus(Struct, frozen=True):
     """What status pages and metrics show of a backend, as far as it is known.
 
     `cache_tiers` are its caches of prompts, the fastest first. `upstreams` are the servers between
-    which it chooses, () for a single one. `waiting_requests` wait for the model.
+    which it chooses, () for a single one. `waiting_requests` wait for the model. It has computed
+    `batches`, which had `batch_parts` of requests together.
     """
 
     cache_tiers: tuple[CacheTier, ...] = ()
     upstreams: Sequence[UpstreamState] = ()
     waiting_requests: int = 0
+    batches: int = 0
+    batch_parts: int = 0
 
 
 class Concurrency(Struct, frozen=True):
@@ -193,6 +196,11 @@ class Prefilled(AbstractAsyncContextManager["Prefilled"]):
 
     def release(self) -> None:
         """Release the resources; leaving the context does it too."""
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """The numbers of the prompt's and the answer's tokens; () if images or others hide them."""
+        return ()
 
     @property
     def generated(self) -> Sequence[int]:

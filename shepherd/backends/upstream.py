@@ -182,12 +182,6 @@ class Upstream:
         self.retry_at = self._timing.clock() + self._policy.pause(self._failures_in_a_row)
         self._request_failed.set()
 
-    @property
-    def _is_silent(self) -> bool:
-        """Whether it is up, and its last answer or check is too long ago."""
-        silent_seconds = self._timing.clock() - self.retry_at
-        return self._last_health is Health.UP and silent_seconds >= self._policy.interval
-
     async def _fails_soon(self) -> bool:
         """Wait until a request fails, at most for the interval of checks."""
         self._request_failed.clear()  # that of an earlier failure, if a rate limit followed it

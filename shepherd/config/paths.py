@@ -84,19 +84,22 @@ class Paths(Struct, frozen=True):
     """Messages that were evicted from conversations, and facts."""
 
     undo_file = _Place("state", "undo.db")
+    """Files as they were before tools changed them."""
 
     layers = _Place("state", "layers")
     """What commands change, until it is committed."""
 
     patches = _Place("state", "patches")
     """Changes that waited for an answer when their session ended."""
-    """Files as they were before tools changed them."""
 
     responses_file = _Place("state", "responses.db")
     """Responses that clients of the server stored."""
 
     usage_file = _Place("state", "usage.db")
     """What was used with the keys of the server."""
+
+    slots = _Place("state", "slots")
+    """Conversations that clients of llama.cpp's API saved, as tokens."""
 
     audit_file = _Place("state", "audit.jsonl")
     """The tools that clients had the server run."""

@@ -49,6 +49,7 @@ from shepherd.server.responses import ClientDisconnectedError, ErrorResponse
 from shepherd.server.seal import Seal
 from shepherd.server.settings import ServerContext, ServerSettings
 from shepherd.server.shared.routes import SharedSessionErrors, cli_router
+from shepherd.server.slots import Slots
 from shepherd.server.tools import approvals_router, tools_router
 from shepherd.tools.runner import ToolRunner
 from shepherd.version import __version__
@@ -172,6 +173,7 @@ def _context(models: Models, settings: ServerSettings, lifecycle: Lifecycle) -> 
         seal=Seal(settings.signing_key),
         monitor=Monitor(metrics),
         lifecycle=lifecycle,
+        slots=Slots(settings.slots_folder),
     )
 
 

@@ -108,7 +108,7 @@ class Exchange(Struct, frozen=True):
     messages; without it the request is refused. `tools_allowed` is false if the request wants no
     call at all. `count_field` is the name of the field of `count`. `limited` adds to
     the observer of the work, to end answers early. `left_out` are the types of tools in the request
-    that only their vendor runs.
+    that only their vendor runs. A client may save the conversation from `slot`.
     """
 
     session: Session
@@ -122,6 +122,7 @@ class Exchange(Struct, frozen=True):
     count_field: str = "n"
     limited: Callable[[Observer], Observer] | None = None
     left_out: Sequence[str] = ()
+    slot: int | None = None
 
     @property
     def is_turn(self) -> bool:
@@ -240,8 +241,10 @@ class Serving(Struct, frozen=True, eq=False):
                             yield choices
                         finally:
                             work.stats = choices.stats()
+                            if exchange.slot is not None:
+                                self.context.slots.note(exchange.slot, choices.handle(0).tokens)
                 finally:
-                    self.context.monitor.note_tokens(*work.tokens())
+                    self.context.monitor.note(work.total())
         except errors.ContextFullError as error:
             raise to_api_error(error, model.info.context_size) from error
 

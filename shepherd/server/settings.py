@@ -16,6 +16,7 @@ from shepherd.server.models import Models
 from shepherd.server.operation.lifecycle import Lifecycle
 from shepherd.server.operation.monitor import Monitor
 from shepherd.server.seal import Seal
+from shepherd.server.slots import Slots
 from shepherd.server.transport.tls import TlsFiles
 from shepherd.storage.postgres import PostgresServer
 
@@ -34,7 +35,8 @@ class ServerSettings(ServerSection):
     `usage_file` holds what keys used; their limits are in a file beside it, and hold for all
     servers of this user. `responses_file` holds the responses of the Responses API.
     With `postgres`, usage, the limits of keys and responses are there, and not in the
-    files. `audit_file` gets a line for each tool that ran.
+    files. `audit_file` gets a line for each tool that ran. In `slots_folder` is what clients save
+    of slots.
     """
 
     model_config = ConfigDict(frozen=False, arbitrary_types_allowed=True)
@@ -49,6 +51,7 @@ class ServerSettings(ServerSection):
     responses_file: Path | None = None
     usage_file: Path | None = None
     audit_file: Path | None = None
+    slots_folder: Path | None = None
     postgres: PostgresServer | None = None
 
     @property
@@ -67,7 +70,7 @@ class ServerContext(Struct, frozen=True):
 
     All routes read bodies through `bodies`, and sign with `seal`. With an `agent`, answers are
     whole turns with the server's tools. `monitor` measures the work of models. `meter` counts what
-    keys use. `lifecycle` is the state of the server.
+    keys use. `lifecycle` is the state of the server, `slots` what clients may save.
     """
 
     models: Models
@@ -79,6 +82,7 @@ class ServerContext(Struct, frozen=True):
     lifecycle: Lifecycle
     agent: Agent | None = None
     meter: Meter = field(default_factory=Meter)
+    slots: Slots = field(default_factory=Slots)
 
     @property
     def backend(self) -> Backend:

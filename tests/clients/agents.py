@@ -112,7 +112,8 @@ QWEN_CODE = Agent(
     "qwen",
     ("--yolo", "-p", "{question}"),
     "run_shell_command",
-    {"command": READ, "is_background": False},
+    # it reads no output any more once the command has ended: it waits for `exit`, not for `close`
+    {"command": f"{READ}; sleep 0.3", "is_background": False},
     shared=0.85,  # it lists the files below, and its home is one of them here
 )
 CLINE = Agent("cline", "Chat", "cline", ("{question}",), "run_commands", {"commands": [READ]})

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -32,13 +32,11 @@ _PARAMETER = re.compile(r"^\s*num_ctx\s+(\d+)\s*$", re.MULTILINE)
 def loaded_window(body: JsonObject, model: str) -> adapter.ModelEntry | None:
     """The context of a model that is in memory, from /api/ps."""
     for item in entries(body):
-        if same_model(model, (item.get("name"), item.get("model"))):
+        names = (item.get("name"), item.get("model"))
+        if _tagged(model) in {_tagged(name) for name in names if isinstance(name, str)}:
             size = json_text.as_count(item.get("context_length"))
-            return (
-                adapter.ModelEntry(model, size, source="the model in Ollama's memory")
-                if size
-                else None
-            )
+            source = "the model in Ollama's memory"
+            return adapter.ModelEntry(model, size, source=source) if size else None
     return None
 
 
@@ -64,11 +62,6 @@ def stored_window(body: JsonObject, model: str) -> adapter.ModelEntry | None:
 def entries(body: JsonObject) -> list[JsonObject]:
     """The models in an answer of /api/tags or /api/ps."""
     return json_text.as_objects(body.get("models"))
-
-
-def same_model(name: str, others: tuple[Any, ...]) -> bool:
-    """Whether one of the names means the same model; `latest` is the default tag."""
-    return _tagged(name) in {_tagged(other) for other in others if isinstance(other, str)}
 
 
 def _tagged(name: str) -> str:

@@ -158,7 +158,8 @@ def as_sent(session: Session, model: ModelTraits) -> Session:
         return session
     # results must stand behind their calls before both become text
     conversation = normalise(session.system_message, session.messages, _IN_ORDER)
-    messages = tuple(map(_without_call_data, conversation.messages))
+    # without the data that the API would need back with its calls
+    messages = tuple(replace(m, extra={}) if m.tool_calls else m for m in conversation.messages)
     plain = with_plain_tools(Conversation(conversation.system, messages, tuple(session.tools)))
     turns = normalise(_with_choice(plain.system, session), plain.messages, _TAKING_TURNS)
     return _without_tools(session, turns.system, turns.messages)
@@ -189,11 +190,6 @@ def _needs_prompt(session: Session, model: ModelTraits) -> bool:
 
 def _has_calls_or_result(message: Message) -> bool:
     return bool(message.tool_calls) or message.role is Role.TOOL
-
-
-def _without_call_data(message: Message) -> Message:
-    """The message without the data that the API would need back with its calls."""
-    return replace(message, extra={}) if message.tool_calls and message.extra else message
 
 
 def _without_tools(session: Session, system: str, messages: Sequence[Message]) -> Session:

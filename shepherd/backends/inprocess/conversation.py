@@ -92,10 +92,8 @@ def _with_marks(message: Message, images: dict[str, Image]) -> Message:
 
 def _effort(session: Session) -> Mapping[str, object]:
     """The variable of templates whose models know efforts, such as GPT-OSS."""
-    effort = session.thinking_effort
-    if not (session.thinking and effort):
-        return {}
-    return {"reasoning_effort": _TEMPLATE_EFFORTS.get(effort, effort)}
+    effort = session.thinking_effort if session.thinking else ""
+    return {"reasoning_effort": _TEMPLATE_EFFORTS.get(effort, effort)} if effort else {}
 
 
 class Dialect(Struct, frozen=True):

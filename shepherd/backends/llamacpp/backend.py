@@ -63,7 +63,7 @@ class LlamaCppBackend(Backend):
         self._requests = RequestBuilder(engine, self._prompts, self._style, text, sampling, name)
         self._scheduler = engine.scheduler
         self._pool = engine.scheduler.pool
-        self._context_size = engine.context.size
+        self._context = engine.context
         self._capacity = engine.context.sequences + engine.settings.max_queue
         """Requests that may run and wait together."""
         self._jobs: set[Job] = set()
@@ -112,7 +112,7 @@ class LlamaCppBackend(Backend):
         return ModelInfo(
             self._name,
             "llamacpp",
-            self._context_size,
+            self._context.size,
             trained_tools=BUILTIN_TOOLS if self._name == BUILTIN_NAME else None,
             vision=self._images is not None,
             raw_prompts=True,
@@ -130,7 +130,12 @@ class LlamaCppBackend(Backend):
 
     @property
     def status(self) -> BackendStatus:
-        return BackendStatus(self._pool.tiers, waiting_requests=self._scheduler.queue.waiting)
+        return BackendStatus(
+            self._pool.tiers,
+            waiting_requests=self._scheduler.queue.waiting,
+            batches=self._context.decoded_batches,
+            batch_parts=self._context.decoded_parts,
+        )
 
     @property
     def running(self) -> int:
@@ -223,7 +228,7 @@ class LlamaCppBackend(Backend):
 
     def _submit(self, request: Request) -> LlamaPrefilled:
         """Queue the prompt of a request; raises BackendError if the worker has stopped."""
-        return LlamaPrefilled(self._worker, self._jobs, request, self._context_size, self._vocab)
+        return LlamaPrefilled(self._worker, self._jobs, request, self._context.size, self._vocab)
 
     def _output(self, request: Request) -> OutputFilter | PlainOutput:
         """What makes events of an answer's text; that of a raw prompt has no markers."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from shepherd.backends import embedding
-from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
+from shepherd.backends.base import Backend, BackendStatus, Generation, ModelInfo, Prefilled
 from shepherd.backends.inprocess.threads import TextThread
 from shepherd.backends.llamacpp.embedding_engine import PooledEngine, Pooling, kind_of
 from shepherd.config.llamacpp import LlamaCppSection
@@ -238,6 +238,11 @@ class LlamaEmbeddingBackend(Backend):
             kind=kind_of(context.pooling),
             embedder=self.embedder,
         )
+
+    @property
+    def status(self) -> BackendStatus:
+        context = self.engine.context.native
+        return BackendStatus(batches=context.decoded_batches, batch_parts=context.decoded_parts)
 
     @property
     def running(self) -> int:

@@ -75,9 +75,9 @@ class PooledContext:
         params.n_batch = self.size
         params.embeddings = True
         params.pooling_type = int(self.pooling)
-        self._context = NativeContext(model, params)
-        self.handle = self._context.handle
-        self.sequences = self._context.sequences
+        self.native = NativeContext(model, params)
+        self.handle = self.native.handle
+        self.sequences = self.native.sequences
         ranks = self.pooling is Pooling.RANK
         self.width: int = 1 if ranks else bindings().llama_model_n_embd_out(model.handle)
         """The numbers in a vector; a score is one number."""
@@ -91,15 +91,15 @@ class PooledContext:
             Span(i, 0, text, wants_logits=True, outputs=len(text)) for i, text in enumerate(texts)
         ]
         try:
-            if self._context.decode(spans) != DECODED:
+            if self.native.decode(spans) != DECODED:
                 raise BackendError("llama.cpp has no room for a batch of texts")
             return [self._vector(sequence) for sequence in range(len(texts))]
         finally:
-            self._context.clear()
+            self.native.clear()
 
     def close(self) -> None:
         """Free the context; safe to call twice."""
-        self._context.close()
+        self.native.close()
 
     def _vector(self, sequence: int) -> list[float]:
         """The vector of a computed text; raises BackendError if it has none, or no numbers."""

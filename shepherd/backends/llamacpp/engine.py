@@ -42,10 +42,6 @@ from shepherd.errors import ModelLoadError
 from shepherd.tasks import in_daemon_thread
 
 
-def _wake_nobody() -> None:
-    """For an engine that is driven by its caller, and so never waits."""
-
-
 class Engine(Struct, eq=False):
     """A model, its context and its scheduler; created and used on one thread."""
 
@@ -66,7 +62,7 @@ class Engine(Struct, eq=False):
         parallel: Concurrency,
         post: Post,
         cache: Path | None = None,
-        wake: Callable[[], None] = _wake_nobody,
+        wake: Callable[[], None] = lambda: None,
     ) -> "Engine":
         """Load a model file; conversations are saved in the folder `cache`, unless it is None.
 
@@ -170,11 +166,6 @@ class Engine(Struct, eq=False):
         yield
         # For grammars.
         _ = self.model.vocab.sorted_pieces
-
-    def check_workers(self) -> None:
-        """Raise WorkerLostError if an RPC worker was lost."""
-        if self.model.workers is not None:
-            self.model.workers.check()
 
     def close(self) -> None:
         """Free the projector, the draft model, the context, then the model."""
@@ -325,5 +316,5 @@ def _last_logits(context: NativeContext, parts: Sequence[Sequence[int]], vocabul
         start += len(part)
     logits = bytes(context.logits_row(len(parts[-1]) - 1, vocabulary))
     context.clear()
-    context.decoded_tokens = context.decoded_batches = 0
+    context.decoded_tokens = context.decoded_batches = context.decoded_parts = 0
     return logits

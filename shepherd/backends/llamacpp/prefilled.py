@@ -125,6 +125,10 @@ class LlamaPrefilled(Prefilled):
         return self._job.stats(self._context_size)
 
     @property
+    def tokens(self) -> Sequence[int]:
+        return () if self._job.images else tuple(self._job.tokens)
+
+    @property
     def generated(self) -> tuple[int, ...]:
         return tuple(self._job.tokens[self.prompt_tokens :])
 

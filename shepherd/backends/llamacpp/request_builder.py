@@ -161,6 +161,7 @@ class RequestBuilder:
         sessions.check_prompt_size(len(prompt.tokens), self._context_size)
         constraint = self._constrainer.constraint(session, prompt.text_tail)
         raw = session.raw_prompt
+        asked = session.sampling.over(self._settings)  # without what the model's file recommends
         request = Request(
             prompt,
             sampling,
@@ -170,7 +171,7 @@ class RequestBuilder:
             thought=self._thought(session, prompt),
             continued=sessions.continued_text(session),
             images=tuple(images.values()),
-            repeatable=_is_repeatable(session.sampling.over(self._settings)),
+            repeatable=asked.seed is not None or asked.temperature == 0 or asked.top_k == 1,
             session=session.id,
         )
         return request, constraint
@@ -213,11 +214,3 @@ class RequestBuilder:
                 raise
             return None
         return CompiledConstraint(constraint, matcher)
-
-
-def _is_repeatable(sampling: Sampling) -> bool:
-    """Whether somebody asked for an answer that comes out the same again.
-
-    What the model's file recommends is not asked for.
-    """
-    return sampling.seed is not None or sampling.temperature == 0 or sampling.top_k == 1

@@ -124,7 +124,7 @@ class Worker:
 
     def _wake(self) -> None:
         """End the thread's wait for a command, so that it looks at flags; from any thread."""
-        self._commands.put(_do_nothing)
+        self._commands.put(lambda _engine: None)
 
     def _interrupt(self) -> None:
         """Let a long step of a prompt end, so that a command does not wait for it."""
@@ -166,7 +166,8 @@ class Worker:
                 self._interrupter.clear()
                 if not self._commands.empty():
                     continue  # that command's interrupt may have been cleared just now
-            engine.check_workers()
+            if engine.model.workers is not None:
+                engine.model.workers.check()
             self._deliver_updates()  # of the commands: the next step may take long
             if not self._stopping:
                 scheduler.step(self._commands.empty)
@@ -244,10 +245,6 @@ def _deliver(updates: list[tuple[Job, answer.Update]]) -> None:
     """Put each update into its job's mailbox; on the event loop's thread."""
     for job, update in updates:
         job.receive(update)
-
-
-def _do_nothing(_engine: Engine) -> None:
-    """A command whose arrival is all that matters."""
 
 
 def _closed() -> BackendError:

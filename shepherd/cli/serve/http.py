@@ -92,6 +92,7 @@ async def server_parts(
     settings.signing_key = paths.signing_key_file
     settings.responses_file = paths.responses_file
     settings.usage_file = paths.usage_file
+    settings.slots_folder = paths.slots
     settings.audit_file = paths.audit_file
     settings.postgres = prepared_database(config, os.environ)
     keys = server_keys(config, settings.postgres, paths)

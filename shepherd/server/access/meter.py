@@ -33,20 +33,25 @@ class Work(Struct):
     stats: Sequence[events.Stats] | None = None
     requests: int = 1
 
-    def tokens(self) -> tuple[int, int, int]:
-        """The tokens of prompts, those of them from a cache, and the generated ones."""
-        stats = self.stats or ()
-        prompts = (*stats[:1], *stats[self.answers :])  # the answers share the first prompt
-        return (
-            sum(prompt.prompt_tokens for prompt in prompts),
-            sum(prompt.cached_tokens for prompt in prompts),
-            sum(answer.completion_tokens for answer in stats),
-        )
+    def total(self) -> events.Stats:
+        """The measures of all of it: the answers share the first prompt.
 
-    def cost(self) -> float | None:
-        """The US dollars of all answers whose price is known; None without one."""
-        costs = [answer.cost for answer in self.stats or () if answer.cost is not None]
-        return sum(costs) if costs else None
+        The cost is that of the answers whose price is known.
+        """
+        stats = self.stats or ()
+        costs = [answer.cost for answer in stats if answer.cost is not None]
+        prompts = (*stats[:1], *stats[self.answers :])
+        return events.Stats(
+            prompt_tokens=sum(prompt.prompt_tokens for prompt in prompts),
+            cached_tokens=sum(prompt.cached_tokens for prompt in prompts),
+            completion_tokens=sum(answer.completion_tokens for answer in stats),
+            prefill_seconds=sum(prompt.prefill_seconds for prompt in prompts),
+            decode_seconds=sum(answer.decode_seconds for answer in stats),
+            context_used=max((answer.context_used for answer in stats), default=0),
+            drafted_tokens=sum(answer.drafted_tokens for answer in stats),
+            accepted_tokens=sum(answer.accepted_tokens for answer in stats),
+            cost=sum(costs) if costs else None,
+        )
 
 
 class ReadTokens(Struct):
@@ -140,9 +145,11 @@ class Budget(Struct, eq=False):
             cancelled = True
             raise
         finally:
-            name, model = key.name, backend.info.id
-            used = Usage(today(), name, model, work.requests, *work.tokens(), work.cost())
-            tokens = used.prompt_tokens + used.completion_tokens
+            total = work.total()
+            read, written = total.prompt_tokens, total.completion_tokens
+            counts = work.requests, read, total.cached_tokens, written, total.cost
+            used = Usage(today(), key.name, backend.info.id, *counts)
+            tokens = read + written
             if work.stats is None and cancelled:
                 tokens = prompt  # it may have been read before the client left
             self.meter.settle(key, self._held_tokens, tokens, used)

@@ -49,6 +49,7 @@ _PATHS: dict[str, frozenset[KeyScope]] = {
     "/tokenize": _ANY_KEY,
     "/detokenize": _ANY_KEY,
     "/apply-template": _CHAT,
+    "/slots": _CHAT,
     "/api/chat": _CHAT,
     "/api/generate": _CHAT,
     "/api/show": _ANY_KEY,

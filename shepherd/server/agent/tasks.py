@@ -118,7 +118,7 @@ class TaskRounds:
             try:
                 yield
             finally:
-                self._accounts.monitor.note_tokens(*work.tokens())
+                self._accounts.monitor.note(work.total())
 
     async def _hold(self, held: AsyncExitStack, backend: Backend, work: Work) -> None:
         """Hold the tokens of a round until the stack is closed; raises ToolError."""

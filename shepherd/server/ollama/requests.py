@@ -244,7 +244,7 @@ def chat_session(request: ChatRequest, model: ModelInfo, *, thinking: bool) -> S
         system_message="\n\n".join(system),
         messages=messages,
         tools=[tool.function.to_spec() for tool in request.tools],
-        continues=model.raw_prompts and _ends_with_answer(messages),
+        continues=fields.can_continue(messages, model),
     )
 
 
@@ -279,12 +279,6 @@ def _without_messages(request: OllamaRequest, *, thinking: bool) -> Session:
         thinking_effort=fields.effort_named(think if isinstance(think, str) else None),
         output_format=None if request.format is None else OutputFormat(request.format),
     )
-
-
-def _ends_with_answer(messages: Sequence[Message]) -> bool:
-    """Whether the assistant has the last word, which a model can continue; calls are complete."""
-    last = messages[-1] if messages else None
-    return last is not None and last.role is Role.ASSISTANT and not last.tool_calls
 
 
 def _conversation(wire: Sequence[WireMessage]) -> list[Message]:

@@ -198,11 +198,11 @@ class ChatRequest(sampling.SamplingFields, fields.GrammarFields, fields.Telemetr
     `strict` refused if a part of it can't be enforced.
     """
     continue_final_message: bool | Literal["content", "reasoning_content"] | None = None
-    """The answer continues the last message, which is the assistant's. Only models in this process
-    can.
+    """The answer continues the last message, which is the assistant's; so it does without this
+    field, unless it is false. Only models in this process can.
     """
     add_generation_prompt: bool | None = None
-    """false: only with `continue_final_message`."""
+    """true: the answer is a new message; false: only with `continue_final_message`."""
     verbose: bool | None = None
     """`__verbose.prompt` is the prompt as the model reads it."""
     service_tier: str | None = None

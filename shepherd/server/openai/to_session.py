@@ -12,7 +12,13 @@ from shepherd.server.openai.answers import ChatAnswer
 from shepherd.server.openai.requests import ChatRequest, WireCustom, WireMessage
 from shepherd.server.serving import Exchange
 from shepherd.server.settings import ServerSettings
-from shepherd.server.wire.fields import check_images, choice_count, effort_named, token_budget
+from shepherd.server.wire.fields import (
+    can_continue,
+    check_images,
+    choice_count,
+    effort_named,
+    token_budget,
+)
 from shepherd.server.wire.tools import OfferedTool, choose_tools
 from shepherd.session import OutputFormat, Session, ToolChoice
 
@@ -47,6 +53,8 @@ def chat_exchange(body: ChatRequest, settings: ServerSettings, model: ModelInfo)
     _check_continuation(body, model)
     _check_template_values(body, model)
     session = session_from_request(body, thinking=settings.thinking)
+    if body.continue_final_message is None and not body.add_generation_prompt:
+        session.continues = can_continue(session.messages, model)
     answer = ChatAnswer.to_request(body, session, model)
     return Exchange(
         session,
@@ -54,6 +62,7 @@ def chat_exchange(body: ChatRequest, settings: ServerSettings, model: ModelInfo)
         count=choice_count(body.n, settings.max_choices, "n"),
         max_tokens=body.token_limit(settings.max_tokens),
         progress=answer.progress if body.stream and body.return_progress else None,
+        slot=body.slot,
         tools_allowed=body.tool_choice != "none",
         left_out=[wire.type for wire in body.tools if not wire.is_served],
     )

@@ -219,7 +219,7 @@ def _state(context: settings.ServerContext) -> JsonObject:
         "pid": os.getpid(),
         "uptime_seconds": round(time.monotonic() - lifecycle.started, 1),
         "addresses": list(lifecycle.addresses),
-        "requests": {"running": _running(context), "ended": total(metrics.requests)},
+        "requests": {"running": _running(context), "ended": int(total(metrics.requests))},
         "connections": metrics.connections,
         "models": [
             {

@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from shepherd.backends.base import Health
+from shepherd.events import Stats
 from shepherd.server.models import LoadedModel
 from shepherd.server.record import RequestRecord
 
@@ -64,6 +65,8 @@ class Metrics(Collector):
         """`known_models` gives the names that may be labels, `models` those that are loaded."""
         self._loaded_models = models
         self.running = 0
+        self._longest = 0
+        self._at_last_reading = (0.0, 0.0, 0.0, 0.0)
         self.connections = 0
         self._known_models = known_models
         self._model_labels: set[str] = {""}  # "" is that of a request without a model
@@ -76,8 +79,14 @@ class Metrics(Collector):
         )
         self.tokens = prometheus.Counter(
             "shepherd_tokens",
-            "Tokens of prompts, those of them from a cache, and generated ones.",
+            "Tokens of prompts, those of them from a cache, generated, drafted and accepted ones.",
             ("wire", "model", "kind"),
+            registry=registry,
+        )
+        self._work_seconds = prometheus.Counter(
+            "shepherd_work_seconds",
+            "Seconds of reading prompts and of generating.",
+            ("model", "kind"),
             registry=registry,
         )
         self._seconds = prometheus.Histogram(
@@ -125,10 +134,21 @@ class Metrics(Collector):
         self.requests.labels(record.wire, self.label(record.model), str(record.status)).inc()
         self._seconds.labels(record.wire).observe(record.seconds)
 
-    def count_tokens(self, wire: str, model: str, kind: str, tokens: int) -> None:
-        """Count tokens of a kind: `prompt`, `cached` or `generated`."""
-        if tokens > 0:  # a kind that never comes needs no series
-            self.tokens.labels(wire, self.label(model), kind).inc(tokens)
+    def count_work(self, wire: str, model: str, stats: Stats) -> None:
+        """Count the tokens and the seconds of a request."""
+        label = self.label(model)
+        for kind, tokens in (
+            ("prompt", stats.prompt_tokens),
+            ("cached", stats.cached_tokens),
+            ("generated", stats.completion_tokens),
+            ("drafted", stats.drafted_tokens),
+            ("accepted", stats.accepted_tokens),
+        ):
+            if tokens > 0:  # a kind that never comes needs no series
+                self.tokens.labels(wire, label, kind).inc(tokens)
+        self._work_seconds.labels(label, "prompt").inc(stats.prefill_seconds)
+        self._work_seconds.labels(label, "generated").inc(stats.decode_seconds)
+        self._longest = max(self._longest, stats.context_used)
 
     def observe_wait(self, model: str, seconds: float) -> None:
         """Note how long a request waited."""
@@ -211,29 +231,53 @@ class Metrics(Collector):
             yield _filled(CounterMetricFamily(name, text, labels=places), counts)
 
     def _llamacpp(self, models: Sequence[LoadedModel]) -> Iterator[Metric]:
-        """The totals under the names of llama.cpp's server, which have no labels."""
-        tokens = self.tokens
-        cached = total(tokens, kind="cached")
-        read = max(0, total(tokens, kind="prompt") - cached)  # our prompts include cached tokens
+        """What boards for llama.cpp's server show, under its names, which have no labels."""
+        kinds = ("prompt", "cached", "generated", "drafted", "accepted")
+        prompt, cached, written, drafted, accepted = (total(self.tokens, kind=k) for k in kinds)
+        read = max(0, prompt - cached)  # our prompts include cached tokens
+        reading, writing = (total(self._work_seconds, kind=k) for k in ("prompt", "generated"))
+        now = (read, reading, written, writing)
+        since = [new - old for new, old in zip(now, self._at_last_reading, strict=True)]
+        self._at_last_reading = now
+        statuses = [model.backend.status for model in models]
+        batches = sum(status.batches for status in statuses)
         for name, text, value in (
             ("prompt_tokens", "Tokens of prompts that were read.", read),
             ("prompt_tokens_cached", "Tokens of prompts from a cache.", cached),
-            ("tokens_predicted", "Generated tokens.", total(tokens, kind="generated")),
+            ("prompt_seconds", "Seconds of reading prompts.", reading),
+            ("tokens_predicted", "Generated tokens.", written),
+            ("tokens_predicted_seconds", "Seconds of generating.", writing),
+            ("n_decode", "Batches that loaded models have computed.", batches),
+            ("spec_decode_num_draft_tokens", "Tokens that were drafted.", drafted),
+            ("spec_decode_num_accepted_tokens", "Those of them in answers.", accepted),
         ):
             yield CounterMetricFamily(f"llamacpp:{name}", text, value=value)
-        others = max(0, self.running - 1)  # without the request for these numbers
-        waiting = sum(model.backend.status.waiting_requests for model in models)
+        parts = sum(status.batch_parts for status in statuses)
         for name, text, value in (
-            ("requests_processing", "Requests that are being answered.", others),
-            ("requests_deferred", "Requests without a sequence.", waiting),
+            ("prompt_tokens_seconds", "Tokens read a second.", _ratio(since[0], since[1])),
+            ("predicted_tokens_seconds", "Tokens generated a second.", _ratio(since[2], since[3])),
+            # without the request for these numbers
+            ("requests_processing", "Requests being answered.", max(0, self.running - 1)),
+            (
+                "requests_deferred",
+                "Requests without a sequence.",
+                sum(status.waiting_requests for status in statuses),
+            ),
+            ("n_busy_slots_per_decode", "Requests in a batch.", _ratio(parts, batches)),
+            ("n_tokens_max", "Tokens of the longest context.", self._longest),
         ):
             yield GaugeMetricFamily(f"llamacpp:{name}", text, value=value)
 
 
-def total(counter: prometheus.Counter, **labels: str) -> int:
+def _ratio(value: float, of: float) -> float:
+    """How much for each of a number; 0 for none."""
+    return value / of if of > 0 else 0.0
+
+
+def total(counter: prometheus.Counter, **labels: str) -> float:
     """The sum of a counter's values that have these labels."""
     (metric,) = counter.collect()
-    return int(sum(s.value for s in metric.samples if labels.items() <= s.labels.items()))
+    return sum(s.value for s in metric.samples if labels.items() <= s.labels.items())
 
 
 def _filled(

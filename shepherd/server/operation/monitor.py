@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from msgspec import Struct
 
 from shepherd.backends.base import Backend, Generation, Observer, Prefilled
-from shepherd.events import Event, EventCallback, TextEvent
+from shepherd.events import Event, EventCallback, Stats, TextEvent
 from shepherd.server.models import Models
 from shepherd.server.operation.metrics import Metrics
 from shepherd.server.operation.traces import span
@@ -38,14 +38,13 @@ class Monitor(Struct, frozen=True):
         """Measures the prompts and answers of the request that is being served."""
         return _RequestWatch(self.metrics)
 
-    def note_tokens(self, prompt: int, cached: int = 0, generated: int = 0) -> None:
-        """Count tokens for the request that is being served."""
+    def note(self, stats: Stats) -> None:
+        """Count tokens and seconds for the request that is being served."""
         record = current_record() or RequestRecord("")  # outside of requests, one that nobody reads
-        record.prompt_tokens += prompt
-        record.cached_tokens += cached
-        record.completion_tokens += generated
-        for kind, tokens in (("prompt", prompt), ("cached", cached), ("generated", generated)):
-            self.metrics.count_tokens(record.wire, record.model, kind, tokens)
+        record.prompt_tokens += stats.prompt_tokens
+        record.cached_tokens += stats.cached_tokens
+        record.completion_tokens += stats.completion_tokens
+        self.metrics.count_work(record.wire, record.model, stats)
 
 
 class _RequestWatch(Observer):

@@ -190,9 +190,11 @@ class LlamaCompletion(Answer):
     as_list: bool = False
     stream: bool = False
     probabilities: bool = False
+    after_samplers: bool = False
     return_tokens: bool = False
     all_timings: bool = False
     fields: Sequence[str] = ()
+    slot: int = 0
     _sent_tokens: dict[int, int] = field(default_factory=dict[int, int])
 
     def whole(self, generations: Sequence[Generation]) -> JsonObject | list[JsonObject]:
@@ -206,7 +208,7 @@ class LlamaCompletion(Answer):
             yield frame(self._piece(piece.choice, piece.text))
             return
         for text, tokens in _by_token(piece.text, piece.logprobs):
-            chances = {"completion_probabilities": _probabilities(tokens)}
+            chances = {"completion_probabilities": self._probabilities(tokens)}
             yield frame(self._piece(piece.choice, text) | chances)
 
     def end(self, choice: int, generation: Generation) -> Iterator[str]:
@@ -235,7 +237,7 @@ class LlamaCompletion(Answer):
             "content": text,
             "tokens": self._fresh_tokens(index),
             "stop": False,
-            "id_slot": index,
+            "id_slot": self.slot + index,
             "tokens_predicted": stats.completion_tokens,
             "tokens_evaluated": handle.prompt_tokens,
         }
@@ -254,7 +256,7 @@ class LlamaCompletion(Answer):
             "index": index,
             "content": "" if self.stream else text,
             "tokens": tokens,
-            "id_slot": index,
+            "id_slot": self.slot + index,
             "stop": True,
             "model": self.model,
             "tokens_predicted": stats.completion_tokens,
@@ -272,8 +274,25 @@ class LlamaCompletion(Answer):
             "timings": answers.timings(stats),
         }
         if self.probabilities and not self.stream:
-            body["completion_probabilities"] = _probabilities(generation.logprobs or ())
+            body["completion_probabilities"] = self._probabilities(generation.logprobs or ())
         return _chosen_fields(body, self.fields) if self.fields else body
+
+    def _probabilities(self, tokens: Iterable[TokenLogprob]) -> list[JsonObject]:
+        """llama.cpp's `completion_probabilities`."""
+        top = "top_probs" if self.after_samplers else "top_logprobs"
+        return [self._chance(token) | {top: [*map(self._chance, token.top)]} for token in tokens]
+
+    def _chance(self, chance: TokenProbability) -> JsonObject:
+        """A token with its probability, whose text leaves out a part of a character."""
+        return {
+            "id": chance.id,
+            "token": chance.piece.decode("utf-8", "ignore"),
+            "bytes": list(chance.piece),
+        } | (
+            {"prob": math.exp(chance.logprob)}
+            if self.after_samplers
+            else {"logprob": max(chance.logprob, _LOWEST)}
+        )
 
     def _fresh_tokens(self, index: int) -> list[int]:
         """The tokens of a choice since the last call."""
@@ -295,11 +314,6 @@ def _by_token(
     return [(token.text, (token,)) for token in tokens]
 
 
-def _probabilities(tokens: Iterable[TokenLogprob]) -> list[JsonObject]:
-    """llama.cpp's `completion_probabilities`."""
-    return [_chance(token) | {"top_logprobs": [*map(_chance, token.top)]} for token in tokens]
-
-
 def _chosen_fields(body: JsonObject, paths: Iterable[str]) -> JsonObject:
     """The values at these paths, such as `generation_settings/seed`; missing ones are left out."""
     chosen: JsonObject = {}
@@ -310,16 +324,6 @@ def _chosen_fields(body: JsonObject, paths: Iterable[str]) -> JsonObject:
         if value is not None:
             chosen[path] = value
     return chosen
-
-
-def _chance(chance: TokenProbability) -> JsonObject:
-    """A token with its log probability, whose text leaves out a part of a character."""
-    return {
-        "id": chance.id,
-        "token": chance.piece.decode("utf-8", "ignore"),
-        "bytes": list(chance.piece),
-        "logprob": max(chance.logprob, _LOWEST),
-    }
 
 
 def _stop_type(generation: Generation) -> str:

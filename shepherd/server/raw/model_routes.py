@@ -13,7 +13,7 @@ from shepherd import errors, messages
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.backends.text_model import TextModel
 from shepherd.server.body import RequestModel
-from shepherd.server.errors import ApiError, invalid, unsupported
+from shepherd.server.errors import invalid, unsupported
 from shepherd.server.models import DEFAULT, ModelState, find_model
 from shepherd.server.raw.answers import generation_settings
 from shepherd.server.responses import JsonResponse
@@ -23,7 +23,6 @@ from shepherd.version import __version__
 TOKENIZE_PATH = "/tokenize"
 DETOKENIZE_PATH = "/detokenize"
 PROPS_PATH = "/props"
-SLOTS_PATH = "/slots"
 _MAX_BYTES = 1_000_000
 """Those of a text for its tokens; a longer one would take seconds."""
 
@@ -57,7 +56,7 @@ def model_router(context: ServerContext) -> APIRouter:
     @router.post(TOKENIZE_PATH)
     async def tokenize(body: Annotated[TokenizeBody, context.bodies.of(TokenizeBody)]) -> Response:
         """The tokens of a text, with `with_pieces` each with its own text."""
-        async with _text_model(context, body.model) as text:
+        async with text_model(context, body.model) as text:
             with _reported_at("content"):
                 tokens = await text.tokenize(
                     _parts(body.content),
@@ -78,7 +77,7 @@ def model_router(context: ServerContext) -> APIRouter:
         body: Annotated[DetokenizeBody, context.bodies.of(DetokenizeBody)],
     ) -> Response:
         """The text of tokens."""
-        async with _text_model(context, body.model) as text:
+        async with text_model(context, body.model) as text:
             with _reported_at("tokens"):
                 pieces = await text.pieces(body.tokens)
         return JsonResponse({"content": b"".join(pieces).decode("utf-8", "replace")})
@@ -98,24 +97,11 @@ def model_router(context: ServerContext) -> APIRouter:
         async with context.models.lease(name) as backend:
             return JsonResponse(_props(backend.info, _text_of(backend), sleeping=False))
 
-    @router.get(SLOTS_PATH)
-    async def slots(request: Request) -> Response:
-        """For each request that may run at once, whether one runs there."""
-        async with _text_model(context, request.query_params.get("model")) as text:
-            size, busy = text.file.context_size, [*text.slots]
-        if "fail_on_no_slot" in request.query_params and all(busy):
-            raise ApiError(503, "No slot is available.", "server_busy")
-        slots = [
-            {"id": index, "n_ctx": size, "speculative": False, "is_processing": works}
-            for index, works in enumerate(busy)
-        ]
-        return JsonResponse(slots)
-
     return router
 
 
 @asynccontextmanager
-async def _text_model(context: ServerContext, name: str | None) -> AsyncGenerator[TextModel]:
+async def text_model(context: ServerContext, name: str | None) -> AsyncGenerator[TextModel]:
     """The text side of a model; raises ApiError for one that does not run in this process."""
     async with context.models.lease(name) as backend:
         yield _text_of(backend)

@@ -102,6 +102,8 @@ class LlamaRequest(RawRequest, fields.TelemetryFields):
         Field(validation_alias=AliasChoices("n_probs", "logprobs")),
     ] = None
     """Tell so many of the likeliest tokens at each place."""
+    post_sampling_probs: bool | None = None
+    """Their probabilities are those after the samplers."""
     return_tokens: bool | None = None
     """Tell the answer's tokens."""
     response_fields: Annotated[list[str] | None, Field(max_length=MAX_FIELDS)] = None
@@ -112,8 +114,6 @@ class LlamaRequest(RawRequest, fields.TelemetryFields):
     """The answer ends at the first new line after so many milliseconds."""
     cache_prompt: bool | None = None
     """Accepted: the cache is used where it can be."""
-    id_slot: int | None = None
-    """Accepted: the scheduler chooses."""
 
     @property
     def lines(self) -> LineLimits:

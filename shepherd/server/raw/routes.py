@@ -11,7 +11,7 @@ from shepherd.backends.base import ModelInfo
 from shepherd.sampling import choice_seed
 from shepherd.server.api import Api
 from shepherd.server.errors import unsupported
-from shepherd.server.raw import model_routes, requests
+from shepherd.server.raw import model_routes, requests, slots
 from shepherd.server.raw.answers import LlamaCompletion, OpenAiCompletion
 from shepherd.server.responses import SERVER_SENT_EVENTS
 from shepherd.server.serving import Exchange, Serving, serves
@@ -124,11 +124,14 @@ def _llama_exchange(
         as_list=many or count > 1,
         stream=bool(body.stream),
         probabilities=bool(body.n_probs),
+        after_samplers=bool(body.post_sampling_probs),
         return_tokens=bool(body.return_tokens),
         all_timings=bool(body.timings_per_token),
         fields=body.response_fields or (),
+        slot=body.slot,
     )
     session = body.session(logprobs=body.n_probs or None)
+    session.sampling = replace(session.sampling, logprobs_after=body.post_sampling_probs)
     first, later = _sessions(prompts, session, model, count)
     return Exchange(
         first,
@@ -137,6 +140,7 @@ def _llama_exchange(
         max_tokens=limit,
         later=later,
         progress=answer.progress if body.stream and body.return_progress else None,
+        slot=body.slot,
         limited=body.lines.limited if body.lines else None,
     )
 
@@ -191,9 +195,13 @@ LLAMACPP = Api(
         model_routes.TOKENIZE_PATH,
         model_routes.DETOKENIZE_PATH,
         model_routes.PROPS_PATH,
-        model_routes.SLOTS_PATH,
+        slots.SLOTS_PATH,
         "/apply-template",
     ),
     errors=errors.LlamaErrors(),
-    routers=lambda context: (completion_router(context), model_routes.model_router(context)),
+    routers=lambda context: (
+        completion_router(context),
+        model_routes.model_router(context),
+        slots.slots_router(context),
+    ),
 )

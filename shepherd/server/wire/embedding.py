@@ -9,6 +9,7 @@ from starlette.requests import Request
 from shepherd.backends.base import ModelInfo
 from shepherd.backends.embedding import Embedder, EmbeddingInput, Embeddings, Ranking, RankingInput
 from shepherd.errors import ContextFullError
+from shepherd.events import Stats
 from shepherd.json_text import to_json
 from shepherd.server import errors, responses
 from shepherd.server.settings import ServerContext
@@ -64,7 +65,7 @@ async def _counted(
                 read.tokens = result.tokens
         except ContextFullError as error:
             raise _too_long(error, info.context_size, param) from error
-        context.monitor.note_tokens(result.tokens)
+        context.monitor.note(Stats(prompt_tokens=result.tokens))
         return result, info
 
 

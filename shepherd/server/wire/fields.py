@@ -6,7 +6,7 @@ A known field that would change an answer and is not served is refused by its na
 
 import itertools
 import logging
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping, Sequence, Sized
 from functools import cache, lru_cache
 from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, cast
 
@@ -122,6 +122,13 @@ class TelemetryFields(RequestModel):
     """A stream tells in `prompt_progress` how far the prompt is."""
     timings_per_token: bool | None = None
     """Each event of a stream has `timings`."""
+    id_slot: int | None = None
+    """The slot of `/slots` that the conversation can be saved from; else it is slot 0."""
+
+    @property
+    def slot(self) -> int:
+        """The slot; -1 is llama.cpp's word for any."""
+        return max(self.id_slot or 0, 0)
 
 
 class GrammarFields(RequestModel):
@@ -162,7 +169,7 @@ _CONTROLS: dict[str, str] = {
     "use_beam_search": "There is no beam search.",
     "truncate_prompt_tokens": "Prompts are never shortened.",
     "prompt_logprobs": "Log probabilities of the prompt are not computed.",
-    "post_sampling_probs": "Probabilities are the model's own, before the samplers.",
+    "post_sampling_probs": "Only /completion has probabilities after the samplers.",
     "n_indent": "Indentation is not enforced.",
     "lora": "Adapters are chosen when the model is loaded.",
     "image_data": "Images come in messages.",
@@ -285,6 +292,13 @@ def check_images(images: Sized, model: ModelInfo, where: str) -> None:
     if images and model.vision is False:
         reason = f"images are not supported: {model.id} reads text only; leave them out"
         raise invalid(where, reason)
+
+
+def can_continue(conversation: Sequence[messages.Message], model: ModelInfo) -> bool:
+    """Whether the assistant has the last word, and the model can go on with it; calls are whole."""
+    last = conversation[-1] if conversation else None
+    is_open = last is not None and last.role is messages.Role.ASSISTANT and not last.tool_calls
+    return is_open and model.raw_prompts
 
 
 def choice_count(requested: int | None, maximum: int, where: str) -> int:

@@ -75,6 +75,7 @@ def parser() -> argparse.ArgumentParser:
         ("pooling", str, None),
         ("reasoning", str, "off"),
         ("hf-repo", str, ""),
+        ("slot-save-path", str, None),
         ("sleep-idle-seconds", int, -1),
     ):
         options.add_argument(f"--{name}", type=kind, default=default)
@@ -93,6 +94,7 @@ async def run(arguments: list[str], models: Path) -> None:
         thinking=args.reasoning in ("on", "auto"),
         insecure=True,
         cors_origins=origins.split(","),
+        slots_folder=Path(args.slot_save_path) if args.slot_save_path else None,
     )
     keys = one_key(args.api_key, models) if args.api_key else None
     if args.sleep_idle_seconds > 0:

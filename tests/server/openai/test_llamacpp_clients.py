@@ -106,6 +106,20 @@ def test_an_answer_continues_the_final_message(server: Engine) -> None:
     assert "".join(c["choices"][0]["delta"].get("content") or "" for c in streamed) == rest
 
 
+def test_the_last_word_of_the_assistant_is_continued_unless_a_new_message_is_wanted(
+    server: Engine,
+) -> None:
+    def prompt(**fields: Any) -> str:
+        answer = post(server, messages=BEGUN, max_tokens=1, verbose=True, **fields).json()
+        return answer["__verbose"]["prompt"]
+
+    assert prompt() == prompt(continue_final_message=True)
+    assert prompt().endswith("Hel")
+    new = prompt(continue_final_message=False)
+    assert new == prompt(add_generation_prompt=True)
+    assert not new.endswith("Hel")
+
+
 BEGUN = [*HI, {"role": "assistant", "content": "Hel"}]
 CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 

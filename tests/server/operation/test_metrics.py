@@ -15,6 +15,7 @@ from scripts.sentences import ROOT
 from shepherd.backends.base import Backend, BackendStatus, CacheTier, ModelInfo, UpstreamState
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
+from shepherd.events import Stats
 from shepherd.server.access.key import KeyScope
 from shepherd.server.access.keys import KeyStore
 from shepherd.server.operation.metrics import MAX_MODELS, OTHER, Metrics
@@ -157,8 +158,33 @@ def test_totals_have_the_names_of_llama_cpps_server(server: Scripted) -> None:
     assert samples.of("llamacpp:prompt_tokens_total") == read_tokens - cached
     assert samples.of("llamacpp:prompt_tokens_cached_total") == cached
     assert samples.of("llamacpp:tokens_predicted_total") == generated
+    assert samples.of("llamacpp:tokens_predicted_seconds_total") == samples.of(
+        "shepherd_work_seconds_total", kind="generated"
+    )
     assert samples.of("llamacpp:requests_processing") == 0
     assert samples.of("llamacpp:requests_deferred") == 0
+
+
+def test_speeds_are_those_since_the_last_reading() -> None:
+    metrics = Metrics(lambda: ["m"])
+
+    def speeds() -> tuple[float, ...]:
+        values = {family.name: family.samples for family in metrics.collect()}
+        names = ("prompt_tokens_seconds", "predicted_tokens_seconds")
+        return tuple(values[f"llamacpp:{name}"][0].value for name in names)
+
+    assert speeds() == (0, 0)
+    for reading, writing in ((1.0, 2.0), (4.0, 0.5)):
+        work = Stats(
+            prompt_tokens=50,
+            cached_tokens=10,
+            completion_tokens=20,
+            prefill_seconds=reading,
+            decode_seconds=writing,
+        )
+        metrics.count_work("openai", "m", work)
+        assert speeds() == (40 / reading, 20 / writing)
+        assert speeds() == (0, 0)
 
 
 def test_names_that_clients_invent_add_no_series() -> None:
@@ -274,6 +300,10 @@ def test_the_caches_of_an_engine_are_counted_as_its_answers_tell() -> None:
     assert samples.of("shepherd_cache_hits_total", tier="memory") == 1
     generated = sum(usage["completion_tokens"] for usage in usages)
     assert samples.of("shepherd_tokens_total", kind="generated") == generated
+    assert samples.of("llamacpp:n_decode_total") >= 2
+    assert 0 < samples.of("llamacpp:n_busy_slots_per_decode") <= 1
+    assert samples.of("llamacpp:n_tokens_max") >= max(usage["total_tokens"] for usage in usages) - 1
+    assert samples.of("llamacpp:prompt_seconds_total") > 0
     assert samples.of("shepherd_queue_requests") == 0
 
 

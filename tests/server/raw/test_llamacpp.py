@@ -1,13 +1,22 @@
 """llama.cpp's own API."""
 
 import json
+import math
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from shepherd.server.access.key import ApiKey
+from shepherd.server.access.keys import Admission, KeyStore
+from shepherd.server.errors import ApiError
+from shepherd.server.record import RequestRecord, recording
 from shepherd.server.settings import ServerSettings
+from shepherd.server.slots import Slots
 from tests.patience import PATIENCE
 from tests.server.engine import Engine, engine
 from tests.server.harness import HI, RunningServer, scripted
@@ -225,6 +234,99 @@ def test_a_provider_has_neither_prompts_nor_tokens() -> None:
             assert response.json()["error"]["type"] == "not_supported_error"
         for path in ("/props", "/slots"):
             assert httpx.get(held.url + path, timeout=PATIENCE).status_code == 400
+
+
+def test_probabilities_after_the_samplers(server: Engine) -> None:
+    asked: dict[str, Any] = {"n_probs": 10, "temperature": 1.0, "seed": 3}
+    plain = complete(server, **asked, top_k=3, top_p=1.0)
+    sampled = complete(server, **asked, top_k=3, top_p=1.0, post_sampling_probs=True)
+    assert sampled["content"] == plain["content"]
+    assert sampled["generation_settings"]["n_probs"] == 10
+    for before, after in zip(
+        plain["completion_probabilities"], sampled["completion_probabilities"], strict=True
+    ):
+        chances = {chance["id"]: chance["prob"] for chance in after["top_probs"]}
+        likeliest = before["top_logprobs"][:3]
+        assert [*chances] == [chance["id"] for chance in likeliest]
+        shares = [math.exp(chance["logprob"]) for chance in likeliest]
+        assert [*chances.values()] == pytest.approx([share / sum(shares) for share in shares])
+        assert after["prob"] == chances[after["id"]]
+        assert "logprob" not in after
+
+
+@pytest.mark.parametrize("grammar", [None, 'root ::= "a" | "b"'])
+def test_only_the_best_token_is_possible_without_a_temperature(
+    server: Engine, grammar: str | None
+) -> None:
+    fields = {} if grammar is None else {"grammar": grammar}
+    body = complete(server, n_probs=5, temperature=0, post_sampling_probs=True, **fields)
+    for token in body["completion_probabilities"]:
+        assert token["prob"] == 1
+        assert [chance["id"] for chance in token["top_probs"]] == [token["id"]]
+
+
+def move(server: RunningServer[Any], slot: int, action: str, **body: Any) -> httpx.Response:
+    url = f"{server.url}/slots/{slot}?action={action}"
+    return httpx.post(url, json=body or None, timeout=PATIENCE)
+
+
+def test_a_conversation_is_saved_and_restored_by_name(tmp_path: Path) -> None:
+    names = ("first.bin", "../../slot", "x" * 3000)
+    body = {"prompt": PROMPT * 20, "n_predict": 8, "id_slot": 3}
+    with engine(ServerSettings(port=0, slots_folder=tmp_path / "slots")) as server:
+        whole = complete(server, **body)
+        assert whole["id_slot"] == 3
+        counts = whole["tokens_evaluated"] + whole["tokens_predicted"]
+        for name in names:
+            saved = move(server, 3, "save", filename=name).json()
+            assert (saved["id_slot"], saved["filename"]) == (3, name)
+            assert saved["n_saved"] == counts
+        assert move(server, 3, "erase").json() == {"id_slot": 3, "n_erased": counts}
+        assert move(server, 3, "save", filename="again").status_code == 400
+    assert [path.parent for path in tmp_path.rglob("*") if path.is_file()] == [
+        tmp_path / "slots"
+    ] * len(names)
+    with engine(ServerSettings(port=0, slots_folder=tmp_path / "slots")) as server:
+        restored = move(server, 1, "restore", filename=names[1]).json()
+        assert restored["n_restored"] == counts
+        assert restored["n_read"] == saved["n_written"]
+        assert complete(server, **body)["timings"]["prompt_n"] == 1
+        assert move(server, 1, "save", filename="copy").json()["n_saved"] == counts
+
+
+def test_what_can_not_be_done_with_a_slot_is_told(tmp_path: Path) -> None:
+    with engine(ServerSettings(port=0, slots_folder=tmp_path)) as server:
+        for slot, action, body in (
+            (0, "save", {"filename": "a"}),
+            (0, "restore", {"filename": "a"}),
+            (0, "else", {}),
+            (0, "save", {}),
+        ):
+            assert move(server, slot, action, **body).status_code == 400
+    with engine() as server:
+        complete(server)
+        assert "nothing is saved" in move(server, 0, "save", filename="a").text
+
+
+def test_keys_have_slots_and_names_of_their_own(tmp_path: Path) -> None:
+    slots = Slots(tmp_path / "slots")
+
+    def as_key(name: str) -> AbstractContextManager[None]:
+        key = ApiKey(name, "", "", datetime.now(UTC))
+        record = RequestRecord("", admission=Admission(key, KeyStore(tmp_path / "keys"), ""))
+        return recording(record, {})
+
+    with as_key("mine"):
+        slots.note(0, (1, 2, 3))
+        assert slots.save(0, "a")[0] == 3
+    with as_key("other"):
+        assert slots.erase(0) == 0
+        with pytest.raises(ApiError):
+            slots.save(0, "b")
+        with pytest.raises(ApiError):
+            slots.read("a")
+    with as_key("mine"):
+        assert list(slots.read("a")) == [1, 2, 3]
 
 
 def test_errors_of_the_edge_have_its_shape() -> None:

@@ -77,11 +77,6 @@ _TEXTS = ("text", "summary", "data")
 """The fields of a detail whose pieces are joined."""
 
 
-def detail_text(detail: JsonObject) -> str:
-    """The readable text of a fragment; encrypted ones have none."""
-    return as_text(detail.get("text")) or as_text(detail.get("summary"))
-
-
 def _add_to_details(details: list[JsonObject], fragment: JsonObject) -> None:
     """Join a fragment to the last detail if it has the same index and type, else append it."""
     last = details[-1] if details else {}
@@ -159,7 +154,9 @@ class ChatDecoder(stream.Decoder):
         for detail in details:
             _add_to_details(self._reasoning_details, detail)
         plain = as_text(message.get("reasoning_content")) or as_text(message.get("reasoning"))
-        thought = plain or "".join(map(detail_text, details))
+        # encrypted ones have no text
+        texts = (as_text(d.get("text")) or as_text(d.get("summary")) for d in details)
+        thought = plain or "".join(texts)
         if thought:
             self._has_output = True
             yield stream.Thinking(thought)

@@ -47,23 +47,11 @@ _SAMPLES, _SAMPLE_BYTES = 32, 4096
 _DIGITS = 12
 """Of each hash in a file's name."""
 
-_CONTEXT_FIELDS = (
-    "n_ctx",
-    "rope_scaling_type",
-    "attention_type",
-    "flash_attn_type",
-    "rope_freq_base",
-    "rope_freq_scale",
-    "yarn_ext_factor",
-    "yarn_attn_factor",
-    "yarn_beta_fast",
-    "yarn_beta_slow",
-    "yarn_orig_ctx",
-    "type_k",
-    "type_v",
-    "swa_full",
-    "kv_unified",
-)
+_CONTEXT_FIELDS = """
+n_ctx rope_scaling_type attention_type flash_attn_type rope_freq_base rope_freq_scale
+yarn_ext_factor yarn_attn_factor yarn_beta_fast yarn_beta_slow yarn_orig_ctx type_k type_v swa_full
+kv_unified
+"""
 
 
 class Fingerprint(Struct, frozen=True):
@@ -98,7 +86,7 @@ def fingerprint(model: Path, params: Any, adapters: Iterable[str] = ()) -> Finge
 
     Raises OSError if a file can't be read.
     """
-    context = [f"{name}={getattr(params, name)}" for name in _CONTEXT_FIELDS]
+    context = [f"{name}={getattr(params, name)}" for name in _CONTEXT_FIELDS.split()]
     with model.open("rb") as file:
         content = sha256(file.read(_HEADER) + _samples(file, model.stat().st_size)).hexdigest()
     return Fingerprint(

@@ -241,7 +241,7 @@ class Mirror:
         rolls_back = context.remove(0, 1)
         context.clear()
         # The trial does not count.
-        context.decoded_tokens = context.decoded_batches = 0
+        context.decoded_tokens = context.decoded_batches = context.decoded_parts = 0
         return rolls_back
 
 

@@ -274,8 +274,7 @@ class SequencePool:
 
     def _swap_seconds(self, sequence: CachedSequence) -> float:
         """The expected seconds to put a sequence away and to bring it back."""
-        one_way = self.host.seconds(self.mirror.state_size(sequence))
-        return 2 * one_way
+        return 2 * self.host.seconds(self.mirror.state_size(sequence))
 
     def _is_kept(self, sequence: CachedSequence, *, evicts: bool = True) -> bool:
         """Whether host memory has the sequence or takes it; see `HostCache.wants`."""

@@ -25,7 +25,7 @@ several sequences (`build_plamo2_mamba_layer`)."""
 
 
 class NativeContext:
-    """A context; one owner thread only. Counts `decoded_tokens` and `decoded_batches`."""
+    """A context; one owner thread only. Counts decoded tokens, batches and their parts."""
 
     def __init__(
         self, model: NativeModel, params: Any, clock: Callable[[], float] = perf_counter
@@ -47,7 +47,7 @@ class NativeContext:
         self.rollback: int = self._lib.llama_n_rs_seq(self._handle)
         """How many of the tokens that were decoded last the state of a sequence can forget."""
         self._rolled_back: set[int] = set()  # sequences whose state is that of an earlier token
-        self.decoded_tokens = self.decoded_batches = 0
+        self.decoded_tokens = self.decoded_batches = self.decoded_parts = 0
         self.returns_early = devices.has_gpu()
         """Whether `decode` only queues a batch, as on a GPU; `synchronize` waits for it."""
         self.interrupt = Interrupt() if not devices.has_gpu() and model.workers is None else None
@@ -133,6 +133,7 @@ class NativeContext:
         if code == DECODED:
             self.decoded_tokens += count
             self.decoded_batches += 1
+            self.decoded_parts += len(sequences)
             self._rolled_back.difference_update(sequences)
         elif code not in (NO_ROOM, ABORTED):
             raise BackendError(f"llama.cpp could not compute a batch ({code}): {last_error()}")
@@ -246,7 +247,7 @@ class NativeContext:
             self._lib.llama_set_warmup(self._handle, False)
             self.clear()
             # What was not for a request does not count.
-            self.decoded_tokens = self.decoded_batches = 0
+            self.decoded_tokens = self.decoded_batches = self.decoded_parts = 0
 
     def clear(self) -> None:
         """Drop all sequences."""

@@ -86,7 +86,10 @@ def model_params(
     params = lib.llama_model_default_params()
     params.n_gpu_layers = gpu_layers(settings, env)
     if settings.deterministic:
-        set_deterministic_model(params)
+        # results do not depend on batches if weights are not repacked for groups of tokens;
+        # the variable, for tiled weights, is read once, before the first batch of the process
+        params.use_extra_bufts = False
+        os.environ[_TILED_VARIABLE] = "0"
     if settings.cpu_moe > 0:
         _keep_experts(params, settings.cpu_moe)
     params.split_mode = _SPLIT_ROW if settings.tensor_parallel > 1 else _SPLIT_LAYER
@@ -114,15 +117,6 @@ def _keep_experts(params: Any, layers: int) -> None:
     overrides = (_Override * 2)((pattern, cpu))  # an empty one ends the list
     params.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p)
     params.kept_overrides = overrides  # the pointer alone would not keep them alive
-
-
-def set_deterministic_model(params: Any) -> None:
-    """Make results independent of batches: weights are not repacked for groups of tokens.
-
-    llama.cpp reads the variable for tiled weights once, before the first batch of the process.
-    """
-    params.use_extra_bufts = False
-    os.environ[_TILED_VARIABLE] = "0"
 
 
 def context_params(settings: LlamaCppSection, parallel: int, traits: ModelTraits) -> Any:

@@ -103,7 +103,9 @@ class Relay:
 
     def _serve(self, client: socket.socket) -> None:
         """Relay a connection of llama.cpp until it ends; others are refused."""
-        if not _is_own(client):
+        ends = client.getpeername(), client.getsockname()
+        # every user of the machine can connect to a port, but this process holds the other end
+        if not any(_ends(int(own.name)) == ends for own in Path("/dev/fd").iterdir()):
             logger.warning("Another program's connection to %s was refused.", self.endpoint)
             return
         self.connected = True
@@ -270,12 +272,6 @@ def _reason(error: Exception) -> str:
     """The reason of an error, as the end of a sentence."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return str(text).rstrip(".")
-
-
-def _is_own(client: socket.socket) -> bool:
-    """Whether this process holds the other end; every user of the machine can connect to a port."""
-    ends = client.getpeername(), client.getsockname()
-    return any(_ends(int(own.name)) == ends for own in Path("/dev/fd").iterdir())
 
 
 def _ends(descriptor: int) -> tuple[object, object] | None:

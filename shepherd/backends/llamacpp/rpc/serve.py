@@ -54,12 +54,6 @@ class Service(Struct, frozen=True):
         return json.dumps(structs.asdict(self))
 
 
-def own_devices() -> Sequence[tuple[Device, int]]:
-    """The devices that a worker offers: the GPUs, or the CPU without any."""
-    kind = DeviceKind.CPU
-    return gpu_handles() or [item for item in all_devices() if item[0].kind is kind][:1]
-
-
 def check_service(service: Service) -> None:
     """Raise ConfigError if llama.cpp has no RPC, or the address can't be served."""
     rpc_library()
@@ -77,7 +71,8 @@ def serve(service: Service) -> None:
     """Serve one client after another; returns only on a failure, which raises ConfigError."""
     check_service(service)
     library = rpc_library()
-    devices = own_devices()
+    cpus = [item for item in all_devices() if item[0].kind is DeviceKind.CPU]
+    devices = gpu_handles() or cpus[:1]
     if not devices:
         raise ConfigError("llama.cpp names no device of this machine.")
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # llama.cpp's loop runs no handler of Python

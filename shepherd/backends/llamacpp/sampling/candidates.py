@@ -121,6 +121,17 @@ class Candidates:
         picked = self._array.data[self._array.selected]
         return int(picked.id) if picked.logit > _IMPOSSIBLE else None
 
+    def remaining(self, vocabulary: int) -> "Row":
+        """The logits of all tokens after the samplers; those that were dropped have none."""
+        import numpy as np
+
+        numbers = ctypes.c_float * (_FIELDS * self._array.size)
+        address = ctypes.addressof(self._array.data.contents)
+        fields = np.frombuffer(numbers.from_address(address), np.float32).reshape(-1, _FIELDS)
+        row = np.full(vocabulary, _IMPOSSIBLE, np.float32)
+        row[fields[:, 0].view(np.int32)] = fields[:, 1]
+        return row
+
     def _reset(self, size: int) -> None:
         """Undo what samplers change in the array: where it is, its size and its order."""
         self._array.data = self._pointer
@@ -130,7 +141,7 @@ class Candidates:
 
 
 class LogprobMeter:
-    """Log probabilities before any sampler, bias or grammar, with `alternatives` other tokens."""
+    """Log probabilities with `alternatives` other tokens."""
 
     def __init__(self, vocab: Vocab, alternatives: int) -> None:
         import numpy as np
@@ -139,9 +150,11 @@ class LogprobMeter:
         self._vocab = vocab
         self._alternatives = alternatives
 
-    def measure(self, context: NativeContext, index: int, token: int) -> TokenLogprob:
-        """The log probabilities of `token` and of the most likely tokens at a batch index."""
-        row = logits_row(context, index, self._vocab.size)
+    def measure(self, row: "Row", token: int) -> TokenLogprob:
+        """The log probabilities of `token` and of the most likely tokens, from the logits of all.
+
+        Tokens without a logit are not possible, and never among the most likely ones.
+        """
         total = log_total(row, self._shares)
         piece = self._vocab.piece
         # A log probability is the logit less the logarithm of the sum of all exponentials.
@@ -155,7 +168,8 @@ class LogprobMeter:
         tokens = leading_tokens(row, self._alternatives)
         logits = row[tokens]
         order = (-logits).argsort(kind="stable")[: self._alternatives]
-        return list(zip(tokens[order].tolist(), logits[order].tolist(), strict=True))
+        best = zip(tokens[order].tolist(), logits[order].tolist(), strict=True)
+        return [(token, logit) for token, logit in best if logit > _IMPOSSIBLE]
 
 
 class Shortlist:
@@ -202,7 +216,8 @@ class PromptMeter:
         """Measure the tokens that follow those at the batch indices from `index` on."""
         meter = LogprobMeter(self._vocab, self._alternatives)
         for place, token in enumerate(following, index):
-            self.logprobs.append(meter.measure(context, place, token))
+            row = logits_row(context, place, self._vocab.size)
+            self.logprobs.append(meter.measure(row, token))
 
     def begin(self, token: int) -> None:
         """Take the first token, which nothing precedes."""

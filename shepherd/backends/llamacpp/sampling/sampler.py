@@ -1,7 +1,8 @@
 """The chain of samplers that chooses the next token of a request."""
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shepherd.backends.inprocess.constraint import CompiledConstraint
 from shepherd.backends.llamacpp.native.bindings import bindings
@@ -23,6 +24,9 @@ from shepherd.backends.llamacpp.sampling.guard import (
 from shepherd.backends.llamacpp.sampling.native_chain import NativeChain
 from shepherd.errors import InvalidRequestError
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling, TokenLogprob
+
+if TYPE_CHECKING:
+    from shepherd.backends.llamacpp.sampling.candidates import Row
 
 NO_TOKEN = -1
 """The result if no token is possible: the answer ends."""
@@ -75,6 +79,9 @@ class SamplerChain:
         self._meter: LogprobMeter | None = None
         if sampling.logprobs is not None:
             self._meter = LogprobMeter(vocab, sampling.logprobs)
+        self._measures_after = bool(sampling.logprobs_after)
+        self._selected_from: Candidates | None = None
+        """The candidates of the last token, after the samplers."""
 
     def prime(self, tokens: Sequence[int]) -> None:
         """Let the penalties count the tokens before the answer, without images."""
@@ -85,7 +92,8 @@ class SamplerChain:
 
     def sample(self, context: NativeContext, index: int) -> int:
         """Sample and accept the next token after the batch index `index`; may be NO_TOKEN."""
-        if self._guard is None and self._shortlist is None:  # llama.cpp does all in one call
+        is_plain = self._guard is None and self._shortlist is None
+        if is_plain and not self._measures_after:  # llama.cpp does all in one call
             place = context.batch_index(index)
             token: int = self._lib.llama_sampler_sample(self._chain, context.handle, place)
             self._follow(token)
@@ -93,8 +101,9 @@ class SamplerChain:
             token = self.pick(context, index)
             if token != NO_TOKEN:
                 self.accept(token)
-        if self._meter is not None:
-            self.logprob = None if token == NO_TOKEN else self._meter.measure(context, index, token)
+        self.logprob = None
+        if self._meter is not None and token != NO_TOKEN:
+            self.logprob = self._meter.measure(self._measured_row(context, index, token), token)
         return token
 
     def pick(self, context: NativeContext, index: int) -> int:
@@ -204,9 +213,24 @@ class SamplerChain:
             candidates = self._shortlist.candidates(context, index)
         if candidates is None:
             candidates = self._filled(context, index)
+        return self._select(candidates)
+
+    def _select(self, candidates: Candidates) -> int:
+        """The token that the samplers select."""
         candidates.apply(self._chain)
+        self._selected_from = candidates
         token = candidates.selected
         return NO_TOKEN if token is None else token
+
+    def _measured_row(self, context: NativeContext, index: int, token: int) -> "Row":
+        """The logits of which a sampled token's log probability is told."""
+        if self._selected_from is None or not self._measures_after:
+            return logits_row(context, index, self._vocab.size)
+        row = self._selected_from.remaining(self._vocab.size)
+        if not self._temperature:  # only the best token was possible
+            row[:] = -math.inf
+            row[token] = 0.0
+        return row
 
     def _pick_allowed(self, guard: GrammarGuard, context: NativeContext, index: int) -> int:
         """A token that the grammar allows; a tool that is not offered ends the grammar.
@@ -221,9 +245,8 @@ class SamplerChain:
             return token
         candidates = self._filled(context, index)
         guard.mask(candidates)
-        candidates.apply(self._chain)
-        selected = candidates.selected
-        return NO_TOKEN if selected is None or not guard.allows(selected) else selected
+        selected = self._select(candidates)
+        return selected if selected != NO_TOKEN and guard.allows(selected) else NO_TOKEN
 
     def _forced(self, guard: GrammarGuard, answer: Sequence[int]) -> list[int]:
         """The certain tokens of the text that the grammar forces.

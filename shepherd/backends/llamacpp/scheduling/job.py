@@ -156,11 +156,6 @@ class Job:
             if image.end <= done:
                 image.encoding = None
 
-    @property
-    def ends_thought(self) -> bool:
-        """Whether the reasoning has used up its budget."""
-        return self.thought is not None and bool(self.thought.ending)
-
     def decode_text(self, piece: bytes, *, last: bool = False) -> str:
         """The text that these bytes complete, without stop strings."""
         text = self.stop.feed(self._decoder.decode(piece, final=last))

@@ -53,11 +53,6 @@ class Part(Struct, frozen=True):
         """The drafted tokens at the end."""
         return self.draft.tokens if self.draft is not None else []
 
-    @property
-    def is_last_token(self) -> bool:
-        """Whether this is only the last token of the job."""
-        return self.completes_job and len(self.tokens) == 1
-
     def without_draft(self) -> "Part":
         """The same part without drafted tokens."""
         length = len(self.tokens) - len(self.draft_tokens)
@@ -84,11 +79,6 @@ class PrefillPace:
         is_slower = speed < self.speed
         self.speed = speed if is_slower or not self.speed else (self.speed + speed) / 2
         self.last_tokens = tokens
-
-    @property
-    def last_seconds(self) -> float:
-        """What the last measured step takes at this speed; 0 before any measurement."""
-        return self.last_tokens / self.speed if self.speed else 0.0
 
     def limit(
         self,
@@ -279,7 +269,8 @@ class Planner:
         if not only_answers:
             self._pool.note_batch(tokens, seconds)
         if self._speculator is not None and only_answers:
-            prompt = self._pace.last_tokens, self._pace.last_seconds
+            speed, read = self._pace.speed, self._pace.last_tokens
+            prompt = read, read / speed if speed else 0.0  # 0 before any measurement
             self._speculator.note_batch(tokens, seconds, prompt)
 
     def note_draft(self, part: Part, accepted: int) -> None:

@@ -62,7 +62,8 @@ class JobQueue:
         # A step also ends the cancelled ones.
         if any(job.runnable or job.cancelled for job in self.active):
             return False
-        return not (self.can_admit() or any(job.cancelled for job in self._waiting))
+        can_admit = bool(self._waiting) and self._job_to_admit() is not None
+        return not (can_admit or any(job.cancelled for job in self._waiting))
 
     def submit(self, job: Job) -> None:
         """Let a job wait for a sequence."""
@@ -75,10 +76,6 @@ class JobQueue:
         if self._reads_in_turn and self.active and job.missing_tokens > SHORT_PROMPT:
             job.missing_tokens -= self._pool.known(job.tokens)
         self._waiting.append(job)
-
-    def can_admit(self) -> bool:
-        """Whether a job waits for which there is a sequence."""
-        return bool(self._waiting) and self._job_to_admit() is not None
 
     def admit(self) -> Iterator[Job]:
         """Give sequences to waiting jobs; yields each such job."""

@@ -121,7 +121,8 @@ class Scheduler:
         parts = self._planner.plan(self.queue.active, queued=self.queue.waiting > 0)
         # Only answers, each with the token that was sampled last: the quick loop decodes those.
         if parts and all(
-            part.job.phase is Phase.GENERATING and part.is_last_token for part in parts
+            part.job.phase is Phase.GENERATING and part.completes_job and len(part.tokens) == 1
+            for part in parts
         ):
             parts = self._continue_answers(parts)
         if parts:
@@ -251,7 +252,8 @@ class Scheduler:
                 accepted += token == expected
                 job.accepted_tokens += token == expected
                 self._accept(job, token)  # counts what was accepted, if the answer ends
-                if token != expected or job.phase is Phase.DONE or job.ends_thought:
+                ends_thought = job.thought is not None and job.thought.ending
+                if token != expected or job.phase is Phase.DONE or ends_thought:
                     break
         finally:
             if drafted:
