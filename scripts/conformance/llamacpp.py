@@ -21,7 +21,7 @@ NOT_HERE: Mapping[str, str] = {
     "downloads a file|huggingface|MaxRetryError": "a file that has to be downloaded",
     "nothing at this path": "an endpoint that is not served",
     "died with return code": "an option of llama-server",
-    rf"(?m)^>.*({_NUMBERS}|total_batch_count ==|bosId|_relevant\[.index)": (
+    rf"(?m)^>.*({_NUMBERS}|total_batch_count ==|top_probs.* == 10|bosId|_relevant\[.index)": (
         "the exact text or numbers of a model that has to be downloaded"
     ),
 }
@@ -60,7 +60,11 @@ TESTS: Mapping[str, str] = {
 }
 """The same for single tests."""
 
-ON_PURPOSE: Mapping[str, str] = {
+WHY: Mapping[str, str] = {
+    "test_chat_template_assistant_prefill": "parts of a text have no empty line between them",
+    "test_embedding_content_text_same_as_string": (
+        "equal texts at two places of a batch differ in the last bit of a float"
+    ),
     "test_invalid_chat_completion_req": "two answers in a row are served",
     "test_anthropic_tool_result_with_image": "a picture for a model without eyes is a 400",
     "test_anthropic_vision_format_accepted": "a picture for a model without eyes is a 400",
@@ -76,7 +80,7 @@ ON_PURPOSE: Mapping[str, str] = {
     "test_metrics_prometheus_format": "a highest value is a gauge, and drafts count in tokens",
     "test_cors_options": "a preflight allows no cookies, and names the headers that were asked for",
 }
-"""What is otherwise on purpose; it counts as a failure."""
+"""Why others fail, most of them on purpose."""
 
 
 def run(work: Path) -> list[Verdict]:
@@ -110,7 +114,7 @@ def run(work: Path) -> list[Verdict]:
             applicable.total(),
             tuple(f"{reason} ({count})" for reason, count in left_out.most_common()),
             tuple(
-                f"{file}, {name} ({count}){': ' * (name in ON_PURPOSE)}{ON_PURPOSE.get(name, '')}"
+                f"{file}, {name} ({count}){': ' * (name in WHY)}{WHY.get(name, '')}"
                 for (file, name), count in failed.items()
             ),
             tuple(f"`{file}`: {passed[file]} of {applicable[file]}" for file in sorted(applicable)),

@@ -142,7 +142,9 @@ class Upstream:
                 is_down = self._last_health is Health.DOWN
                 is_due = is_down and self._timing.clock() >= self.retry_at
             else:
-                is_due = not await self._fails_soon() and self._is_silent
+                is_due = not await self._fails_soon() and self._last_health is Health.UP
+                # only if it is silent: its last answer or check is too long ago
+                is_due &= self._timing.clock() - self.retry_at >= self._policy.interval
             if is_due:
                 await self.check()
 

@@ -48,7 +48,7 @@ class Slots:
             old.unlink(missing_ok=True)
         return len(tokens), len(data)
 
-    def read(self, name: str) -> Sequence[int]:
+    def read(self, name: str) -> "array[int]":
         """The tokens that were saved under a name; raises ApiError if there are none."""
         try:
             return array("i", self._file(name).read_bytes())

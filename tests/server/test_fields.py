@@ -74,7 +74,7 @@ WIRES = {
         " max_tokens reasoning_effort thinking_budget_tokens chat_template_kwargs n response_format"
         " grammar json_schema"
         " continue_final_message add_generation_prompt return_progress timings_per_token verbose"
-        " logprobs top_logprobs modalities",
+        " logprobs top_logprobs modalities id_slot",
         "model service_tier prediction verbosity metadata",
         "functions function_call audio web_search_options",
         "/v1/chat/completions",
@@ -89,18 +89,18 @@ WIRES = {
     "completion": Wire(
         CompletionBody,
         {"prompt": "hi"},
-        "prompt n_predict stream n_cmpl n_probs return_tokens response_fields return_progress"
-        " timings_per_token grammar json_schema n_indent t_max_predict_ms",
-        "model cache_prompt id_slot",
+        "prompt n_predict stream n_cmpl n_probs post_sampling_probs return_tokens response_fields"
+        " id_slot return_progress timings_per_token grammar json_schema n_indent t_max_predict_ms",
+        "model cache_prompt",
         path="/completion",
     ),
     "infill": Wire(
         InfillBody,
         {"input_prefix": "a", "input_suffix": "b"},
         "input_prefix input_suffix prompt input_extra n_predict stream n_cmpl n_probs return_tokens"
-        " response_fields return_progress timings_per_token grammar json_schema"
-        " n_indent t_max_predict_ms",
-        "model cache_prompt id_slot",
+        " post_sampling_probs id_slot response_fields return_progress timings_per_token grammar"
+        " json_schema n_indent t_max_predict_ms",
+        "model cache_prompt",
         path="/infill",
     ),
     "responses": Wire(

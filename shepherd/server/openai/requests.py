@@ -140,7 +140,9 @@ class TemplateOptions(RequestModel):
         return {name: value for name, value in variables.items() if value is not None}
 
 
-class ChatRequest(sampling.SamplingFields, fields.GrammarFields, fields.TelemetryFields):
+class ChatRequest(
+    sampling.SamplingFields, fields.GrammarFields, fields.TelemetryFields, fields.SlotField
+):
     """The body of `POST /v1/chat/completions`."""
 
     refused: ClassVar = {

@@ -86,7 +86,7 @@ class CompletionRequest(RawRequest):
         return [Infill("".join(map(str, prompt.parts)), self.suffix) for prompt in prompts]
 
 
-class LlamaRequest(RawRequest, fields.TelemetryFields):
+class LlamaRequest(RawRequest, fields.TelemetryFields, fields.SlotField):
     """How llama.cpp's API continues a prompt, and what the answer tells."""
 
     n_predict: Annotated[

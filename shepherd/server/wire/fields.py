@@ -122,6 +122,11 @@ class TelemetryFields(RequestModel):
     """A stream tells in `prompt_progress` how far the prompt is."""
     timings_per_token: bool | None = None
     """Each event of a stream has `timings`."""
+
+
+class SlotField(RequestModel):
+    """Where llama.cpp's clients find the conversation again."""
+
     id_slot: int | None = None
     """The slot of `/slots` that the conversation can be saved from; else it is slot 0."""
 

@@ -277,10 +277,11 @@ def test_a_conversation_is_saved_and_restored_by_name(tmp_path: Path) -> None:
         whole = complete(server, **body)
         assert whole["id_slot"] == 3
         counts = whole["tokens_evaluated"] + whole["tokens_predicted"]
-        for name in names:
-            saved = move(server, 3, "save", filename=name).json()
-            assert (saved["id_slot"], saved["filename"]) == (3, name)
-            assert saved["n_saved"] == counts
+        saved = [move(server, 3, "save", filename=name).json() for name in names]
+        assert [(answer["id_slot"], answer["filename"]) for answer in saved] == [
+            (3, name) for name in names
+        ]
+        assert {answer["n_saved"] for answer in saved} == {counts}
         assert move(server, 3, "erase").json() == {"id_slot": 3, "n_erased": counts}
         assert move(server, 3, "save", filename="again").status_code == 400
     assert [path.parent for path in tmp_path.rglob("*") if path.is_file()] == [
@@ -289,7 +290,7 @@ def test_a_conversation_is_saved_and_restored_by_name(tmp_path: Path) -> None:
     with engine(ServerSettings(port=0, slots_folder=tmp_path / "slots")) as server:
         restored = move(server, 1, "restore", filename=names[1]).json()
         assert restored["n_restored"] == counts
-        assert restored["n_read"] == saved["n_written"]
+        assert restored["n_read"] == saved[1]["n_written"]
         assert complete(server, **body)["timings"]["prompt_n"] == 1
         assert move(server, 1, "save", filename="copy").json()["n_saved"] == counts
 

@@ -92,8 +92,8 @@ class SamplerChain:
 
     def sample(self, context: NativeContext, index: int) -> int:
         """Sample and accept the next token after the batch index `index`; may be NO_TOKEN."""
-        is_plain = self._guard is None and self._shortlist is None
-        if is_plain and not self._measures_after:  # llama.cpp does all in one call
+        # llama.cpp does all in one call
+        if self._guard is None and self._shortlist is None and not self._measures_after:
             place = context.batch_index(index)
             token: int = self._lib.llama_sampler_sample(self._chain, context.handle, place)
             self._follow(token)
