@@ -79,6 +79,7 @@ def plain(path: str) -> str:
 
 
 WITHOUT_BODY = {
+    "/slots/{id}",  # only if it names a file
     "/admin/drain",
     "/admin/reload",
     "/v1/responses/{response_id}/cancel",

@@ -51,7 +51,8 @@ def slots_router(context: ServerContext) -> APIRouter:
     ) -> Response:
         """Save the tokens of a slot's last conversation, read them again, or forget them.
 
-        `?action=` is `save`, `restore` or `erase`. The states of the tokens are in the cache.
+        `?action=` is `save` or `restore`, with any name in `filename` of the body, or `erase`. The
+        states of the tokens are in the cache.
         """
         started, query, slots = time.perf_counter(), request.query_params, context.slots
         done: JsonObject = {"id_slot": id}
