@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.clients.assistant import HELLO
+from tests.clients.langchain import LocalFiles
 from tests.clients.page import example
 from tests.clients.serving import Server
 
@@ -17,11 +18,11 @@ langchain: Any = pytest.importorskip(
 
 
 @pytest.mark.client("langchain-anthropic", "Messages")
-class TestMessages(suites.ChatModelIntegrationTests):
+class TestMessages(LocalFiles, suites.ChatModelIntegrationTests):
     """The standard tests with the address on the page.
 
-    Skipped are those that load images and documents from the internet. `test_anthropic_inputs` is
-    skipped too: its thinking is signed by Anthropic, and only this server's signatures are valid.
+    Skipped are audio, JSON mode and recorded calls. `test_anthropic_inputs` is skipped too: its
+    thinking is signed by Anthropic, and only this server's signatures are valid.
     """
 
     @pytest.fixture(autouse=True)

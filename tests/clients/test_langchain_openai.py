@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.clients.assistant import HELLO
+from tests.clients.langchain import LocalFiles
 from tests.clients.page import example
 from tests.clients.serving import Server
 
@@ -14,10 +15,10 @@ suites: Any = pytest.importorskip(
 langchain: Any = pytest.importorskip("langchain_openai", reason="langchain-openai is not installed")
 
 
-class Suite(suites.ChatModelIntegrationTests):
+class Suite(LocalFiles, suites.ChatModelIntegrationTests):
     """The standard tests with the address on the page.
 
-    Skipped are those that load images and documents from the internet, and Anthropic's contents.
+    Skipped are audio, Anthropic's contents and recorded calls.
     """
 
     extra: ClassVar[dict[str, Any]] = {}
