@@ -49,8 +49,8 @@ from shepherd.server.responses import ClientDisconnectedError, ErrorResponse
 from shepherd.server.seal import Seal
 from shepherd.server.settings import ServerContext, ServerSettings
 from shepherd.server.shared.routes import SharedSessionErrors, cli_router
-from shepherd.server.slots import Slots
 from shepherd.server.tools import approvals_router, tools_router
+from shepherd.server.wire.slots import Slots
 from shepherd.tools.runner import ToolRunner
 from shepherd.version import __version__
 

@@ -16,8 +16,8 @@ from shepherd.server.models import Models
 from shepherd.server.operation.lifecycle import Lifecycle
 from shepherd.server.operation.monitor import Monitor
 from shepherd.server.seal import Seal
-from shepherd.server.slots import Slots
 from shepherd.server.transport.tls import TlsFiles
+from shepherd.server.wire.slots import Slots
 from shepherd.storage.postgres import PostgresServer
 
 

@@ -16,7 +16,7 @@ from shepherd.server.access.keys import Admission, KeyStore
 from shepherd.server.errors import ApiError
 from shepherd.server.record import RequestRecord, recording
 from shepherd.server.settings import ServerSettings
-from shepherd.server.slots import Slots
+from shepherd.server.wire.slots import Slots
 from tests.patience import PATIENCE
 from tests.server.engine import Engine, engine
 from tests.server.harness import HI, RunningServer, scripted
