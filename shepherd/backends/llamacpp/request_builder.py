@@ -161,7 +161,7 @@ class RequestBuilder:
         sessions.check_prompt_size(len(prompt.tokens), self._context_size)
         constraint = self._constrainer.constraint(session, prompt.text_tail)
         raw = session.raw_prompt
-        asked = session.sampling.over(self._settings)  # without what the model's file recommends
+        own = session.sampling.over(self._settings)  # without what the model's file recommends
         request = Request(
             prompt,
             sampling,
@@ -171,7 +171,7 @@ class RequestBuilder:
             thought=self._thought(session, prompt),
             continued=sessions.continued_text(session),
             images=tuple(images.values()),
-            repeatable=asked.seed is not None or asked.temperature == 0 or asked.top_k == 1,
+            repeatable=own.seed is not None or own.temperature == 0 or own.top_k == 1,
             session=session.id,
         )
         return request, constraint
