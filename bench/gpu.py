@@ -19,8 +19,8 @@ from shepherd.backends.base import Concurrency
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.native.context import Span
 from shepherd.backends.llamacpp.native.devices import gpus
-from shepherd.backends.llamacpp.native.gguf import locate_model
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
+from shepherd.catalog.model_files import locate_model
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling

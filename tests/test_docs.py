@@ -238,7 +238,7 @@ def test_commands_and_options_that_are_named_exist(page: Path) -> None:
         "shepherd sessions show|forget ID",
         "shepherd model info FILE --fit",
         "shepherd -m doctor pick",
-        "shepherd --fit",
+        "shepherd --fits",
         "shepherd -e hello --days 3",
     ],
 )

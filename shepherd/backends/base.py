@@ -176,6 +176,10 @@ class Memory(Struct, frozen=True):
         """The rest, at least 0 each."""
         return Memory(max(0, self.ram - other.ram), max(0, self.vram - other.vram))
 
+    def __str__(self) -> str:
+        gpus = f" and {self.vram / 2**30:,.1f} GiB on GPUs" if self.vram else ""
+        return f"{self.ram / 2**30:,.1f} GiB of memory{gpus}"
+
     def fits(self, limit: "Memory") -> bool:
         """Whether both are at most those of `limit`."""
         return self.ram <= limit.ram and self.vram <= limit.vram

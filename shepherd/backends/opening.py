@@ -12,6 +12,7 @@ from shepherd.backends.failover import Candidate, FallbackBackend
 from shepherd.backends.output.filter import add_notations
 from shepherd.backends.script import load_script
 from shepherd.backends.scripted import ScriptedBackend
+from shepherd.catalog.model_files import locate_model
 from shepherd.config.paths import Paths
 from shepherd.config.provider import PROVIDER_TYPES, Provider
 from shepherd.config.provider_book import ProviderBook
@@ -148,7 +149,6 @@ def _find_model(name: str, directory: Path) -> "tuple[Path, Pooling | None]":
 
     It runs in a thread, because it imports the engine and reads the disk.
     """
-    from shepherd.backends.llamacpp import locate_model
     from shepherd.backends.llamacpp.embedding_engine import pooling_of
 
     if name in _BUILTIN:

@@ -1,7 +1,7 @@
 """The text side of a model: tokens, templates, and what a server says about it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -14,7 +14,8 @@ class ModelFile(Struct, frozen=True):
     """A model in this process: its file's name, its template and its sizes.
 
     `context_size` and `trained_context` are in tokens, `bytes` is the size of the weights.
-    `sampling` is what it samples with where a request does not say.
+    `sampling` is what it samples with where a request does not say. `places` are the layers on each
+    device; the output counts as one.
     """
 
     name: str
@@ -26,6 +27,7 @@ class ModelFile(Struct, frozen=True):
     bos: str
     eos: str
     sampling: Sampling
+    places: Mapping[str, int]
 
 
 class TextModel(ABC):

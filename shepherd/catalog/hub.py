@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, cast
 import httpx
 from msgspec import Struct
 
+from shepherd.catalog.local_models import find_local_model
 from shepherd.catalog.model_files import is_model_name, is_projector_name, model_name
 from shepherd.errors import ModelLoadError
 
@@ -143,7 +144,25 @@ _UNREACHABLE = (
     "command goes on from there."
 )
 
-Notify = Callable[[str], None]
+_LICENCE = re.compile(r"(LICEN[SC]E|COPYING)[^/]*", re.IGNORECASE)
+_MAX_TEXT = 1_000_000
+"""Files that have the terms of a model, and their size."""
+
+_PROJECTORS = ("F16", "BF16", "Q8_0", "F32")
+"""Of a model's projectors, the first of these precisions is downloaded."""
+
+
+class PullProgress(Struct, frozen=True):
+    """A step of a pull; bytes of the file `digest`, both 0 in steps without a transfer."""
+
+    status: str
+    digest: str = ""
+    completed: int = 0
+    total: int = 0
+
+
+Report = Callable[[PullProgress], None]
+"""Receives each step of a pull; an error that it raises ends the pull, whose part stays."""
 
 
 class HubFile(Struct, frozen=True):
@@ -152,6 +171,14 @@ class HubFile(Struct, frozen=True):
     name: str
     size: int = 0
     sha256: str = ""
+
+
+class Repository(Struct, frozen=True):
+    """What a repository has; the `licence` is its name and a link, "" if it names none."""
+
+    name: str
+    files: Sequence[HubFile]
+    licence: str = ""
 
 
 class ModelSelection(Struct, frozen=True):
@@ -163,16 +190,23 @@ class ModelSelection(Struct, frozen=True):
 
 
 def parse_selection(text: str) -> ModelSelection:
-    """`OWNER/NAME`, `OWNER/NAME:QUANT` or `OWNER/NAME/FILE`; raises ModelLoadError."""
+    """`OWNER/NAME`, `OWNER/NAME:QUANT` or `OWNER/NAME/FILE`, or the name of a model of the table.
+
+    Raises ModelLoadError.
+    """
     text = text.removeprefix("https://huggingface.co/").removeprefix("hf.co/")
+    before, _, last = text.rpartition(":")
+    for name, quant in ((text, ""), (before, last)):  # names of the table may have a colon, too
+        if known := find_local_model(name):
+            return ModelSelection(known.repository, quant=quant)
     whole, _, quant = text.partition(":")
     owner, _, rest = whole.partition("/")
     name, _, file = rest.partition("/")
     file = re.sub(r"^(blob|resolve)/[^/]+/", "", file)
     if not owner or not name or (file and quant):
         raise ModelLoadError(
-            f"{text!r} is not a model on the hub: write OWNER/NAME, OWNER/NAME:QUANT or "
-            "OWNER/NAME/FILE.gguf."
+            f"{text!r} is not a model on the hub: write OWNER/NAME, OWNER/NAME:QUANT, "
+            "OWNER/NAME/FILE.gguf or a name that `shepherd model pick` lists."
         )
     return ModelSelection(f"{owner}/{name}", file, quant)
 
@@ -204,20 +238,50 @@ def choose_files(files: Sequence[HubFile], selection: ModelSelection) -> list[Hu
     )
 
 
-def pull(text: str, models_dir: Path, notify: Notify) -> Path:
+def pull(text: str, models_dir: Path, report: Report, *, images: bool = True) -> Path:
     """Download the model that `text` names into `models_dir`, and return its first file, verified.
 
-    Continues an interrupted download. Raises ModelLoadError, also if the hub can't be reached.
+    Its licence comes beside it, and with `images` a projector, if the repository has one. Continues
+    an interrupted download. Raises ModelLoadError, also if the hub can't be reached.
     """
     selection = parse_selection(text)
     with _hub_errors(selection.repo):
-        files = choose_files(_files_of(selection.repo), selection)
+        repository = _repository(selection.repo)
+    files = choose_files(repository.files, selection)
+    if images and not is_projector_name(files[0].name):
+        files += _projector(repository.files)
     directory = models_dir / selection.repo.rpartition("/")[2]
     total = sum(file.size for file in files)
     _check_room(models_dir, total)
-    notify(f"{selection.repo}: {', '.join(f.name for f in files)} ({total / 2**30:.1f} GiB)")
-    paths = [_fetch(selection.repo, file, directory, notify) for file in files]
+    names = ", ".join(f.name for f in files)
+    report(PullProgress(f"{selection.repo}: {names} ({total / 2**30:.1f} GiB)"))
+    _keep_licence(repository, directory, report)
+    paths = [_fetch(selection.repo, file, directory, report) for file in files]
     return paths[0]
+
+
+def _projector(files: Sequence[HubFile]) -> list[HubFile]:
+    """The projector that a model of these files reads images with; none if there is none."""
+    projectors = [file for file in files if is_projector_name(PurePosixPath(file.name).name)]
+    order = {quant: place for place, quant in enumerate(_PROJECTORS)}
+
+    def rank(file: HubFile) -> int:
+        return min((order[q] for q in order if _is_quant(file.name, q)), default=len(order))
+
+    return [min(projectors, key=rank)] if projectors else []
+
+
+def _keep_licence(repository: Repository, directory: Path, report: Report) -> None:
+    """Show the licence, and keep it beside the model: its text, else its name and a link."""
+    link = f"https://huggingface.co/{repository.name}"
+    terms = f"{repository.licence or 'not named'} ({link})"
+    report(PullProgress(f"The licence of the model: {terms}"))
+    texts = [f for f in repository.files if _LICENCE.fullmatch(f.name) and f.size < _MAX_TEXT]
+    for file in texts:
+        _fetch(repository.name, file, directory, report)
+    if not texts:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "LICENSE").write_text(f"The licence of {repository.name}: {terms}\n", "utf-8")
 
 
 def _matching(names: Sequence[str], selection: ModelSelection) -> list[str]:
@@ -241,13 +305,13 @@ def _is_quant(name: str, quant: str) -> bool:
     return re.search(word, name, re.IGNORECASE) is not None
 
 
-def _fetch(repo: str, file: HubFile, directory: Path, notify: Notify) -> Path:
+def _fetch(repo: str, file: HubFile, directory: Path, report: Report) -> Path:
     """Download one file unless it is there, and verify it; raises ModelLoadError."""
     target = directory / PurePosixPath(file.name).name
     if target.is_file() and _is_whole(target, file):
-        notify(f"{target.name} is there already.")
+        report(PullProgress(f"{target.name} is there already."))
         return target
-    loaded = _downloaded(repo, file, target)
+    loaded = _downloaded(repo, file, target, report)
     if not _is_whole(loaded, file):
         loaded.unlink()
         raise ModelLoadError(
@@ -256,21 +320,24 @@ def _fetch(repo: str, file: HubFile, directory: Path, notify: Notify) -> Path:
     return loaded.replace(target)
 
 
-def _downloaded(repo: str, file: HubFile, target: Path) -> Path:
+def _downloaded(repo: str, file: HubFile, target: Path, report: Report) -> Path:
     """The downloaded file, under a temporary name until it is verified.
 
     huggingface_hub deletes the part of a download that ends too early; this continues it.
     """
-    import huggingface_hub.utils
-
-    utils = cast(Any, huggingface_hub.utils)  # huggingface_hub is partly untyped
-    source = _source(repo, file)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with utils.tqdm(desc=target.name, total=file.size or None, unit="B", unit_scale=True) as bar:
-        try:
-            return download(source, target, bar.update)
-        except DownloadError as error:
-            raise _load_error(repo, error) from error
+    completed = 0
+
+    def advance(count: int) -> None:
+        nonlocal completed
+        completed += count
+        digest = f"sha256:{file.sha256}" if file.sha256 else target.name
+        report(PullProgress(f"pulling {target.name}", digest, completed, file.size))
+
+    try:
+        return download(_source(repo, file), target, advance)
+    except DownloadError as error:
+        raise _load_error(repo, error) from error
 
 
 def file_starts(text: str) -> list[tuple[HubFile, Callable[[int], bytes]]]:
@@ -280,7 +347,7 @@ def file_starts(text: str) -> list[tuple[HubFile, Callable[[int], bytes]]]:
     """
     selection = parse_selection(text)
     with _hub_errors(selection.repo):
-        files = choose_files(_files_of(selection.repo), selection)
+        files = choose_files(_repository(selection.repo).files, selection)
     return [(file, partial(_read_start, selection.repo, file)) for file in files]
 
 
@@ -334,16 +401,17 @@ def _is_whole(path: Path, file: HubFile) -> bool:
         return hashlib.file_digest(opened, "sha256").hexdigest() == file.sha256
 
 
-def _files_of(repo: str) -> list[HubFile]:
-    """The files of a repository; raises the errors of huggingface_hub."""
+def _repository(name: str) -> Repository:
+    """What the hub tells of a repository; raises the errors of huggingface_hub."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     from huggingface_hub import HfApi
 
-    files: list[HubFile] = []
-    for sibling in HfApi().model_info(repo, files_metadata=True).siblings or []:
+    info, files = HfApi().model_info(name, files_metadata=True), list[HubFile]()
+    for sibling in info.siblings or []:
         sha256 = cast(str, getattr(sibling.lfs, "sha256", "") or "")  # only large files have one
         files.append(HubFile(sibling.rfilename, sibling.size or 0, sha256))
-    return files
+    licences = (tag for tag in info.tags or [] if tag.startswith("license:"))
+    return Repository(name, files, next(licences, "").removeprefix("license:"))
 
 
 def _check_room(directory: Path, needed: int) -> None:

@@ -17,6 +17,7 @@ from stat import S_ISREG
 
 from msgspec import Struct
 
+from shepherd.errors import ModelLoadError
 from shepherd.json_text import as_objects, object_in
 
 MIN_BYTES = 1_048_576
@@ -85,6 +86,62 @@ def models_in(directory: Path) -> list[ModelFile]:
         model for entries in _walk(directory, max_depth=1) for model, _identity in _models(entries)
     ]
     return sorted(models, key=lambda model: model.path)
+
+
+def locate_model(name: str, models_dir: str | Path, cwd: Path | None = None) -> Path:
+    """The file of a path, or of a model in `models_dir`, with or without its suffix.
+
+    The beginning of a name is enough if only one model matches. If none does, the stores of other
+    programs are searched, where a model stays. Raises ModelLoadError, which lists the models.
+    """
+    models = Path(models_dir).expanduser()
+    path = Path(name).expanduser()
+    # A file of the current directory comes before a model of the same name.
+    roots = [Path()] if path.is_absolute() else [cwd or Path.cwd(), models]
+    for root in roots:
+        for candidate in (root / path, root / f"{path}{SUFFIX}"):
+            if candidate.is_file():
+                return _file_of(candidate)
+    directories = [root / path for root in roots if (root / path).is_dir()]
+    if directories:
+        return _only_model(directories[0])
+    return _by_prefix(name, models)
+
+
+def _file_of(path: Path) -> Path:
+    """The file itself; a link to a file of another type stays a link.
+
+    Hugging Face's cache has links to files named by their hash, without other parts beside them.
+    """
+    target = path.resolve()
+    return target if target.suffix == path.suffix else path.absolute()
+
+
+def _only_model(directory: Path) -> Path:
+    """The model in a directory that has just one; raises ModelLoadError, which names them."""
+    models = models_in(directory)
+    if len(models) == 1:
+        return _file_of(models[0].path)
+    names = ", ".join(model.path.name for model in models[:10]) or f"no {SUFFIX} file"
+    raise ModelLoadError(f"{directory} is a directory; name one model in it ({names}).")
+
+
+def _by_prefix(name: str, models_dir: Path) -> Path:
+    """The only model whose name begins so."""
+    models = [model.path for model in models_in(models_dir)]
+    start = name.lower()
+    named = {path.name: path for path in models if path.name.lower().startswith(start)}
+    if not named:
+        others = {file.name: file.path for file in model_files(os.environ, models_dir)}
+        named = {key: path for key, path in others.items() if key.lower().startswith(start)}
+        named = {key: path for key, path in named.items() if key.lower() == start} or named
+    if len(named) == 1:
+        return _file_of(*named.values())
+    if named:
+        raise ModelLoadError(f"'{name}' could be any of: {', '.join([*named][:10])}.")
+    names = ", ".join(path.name for path in models[:10])
+    there = f"Models there: {names}." if names else "There are no models there yet."
+    raise ModelLoadError(f"No model '{name}' as a path or in {models_dir}. {there}")
 
 
 def model_files(env: Mapping[str, str], models_dir: Path) -> Iterator[ModelFile]:

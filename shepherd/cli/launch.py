@@ -36,6 +36,10 @@ def launch(request: Launch) -> int:
 
         return asyncio.run(ended_by_signals(run_connected(config, cwd, request)))
     providers = ProviderBook.from_env(os.environ, request.provider)
+    if request.fit:
+        from shepherd.cli.commands.models.fit import show_plan
+
+        return show_plan(config, providers, as_json=request.json_lines)
     if request.acp:
         from shepherd.cli.acp.serve import serve_editor
 

@@ -35,6 +35,9 @@ class ModelOptions(Struct, frozen=True, kw_only=True):
     model: Annotated[
         str | None, typer.Option("--model", "-m", metavar="NAME", help="Model by name or path.")
     ] = None
+    fit: Annotated[
+        bool, typer.Option("--fit", help="Show how the model would be loaded, and end.")
+    ] = False
     provider: Annotated[
         str | None,
         typer.Option(

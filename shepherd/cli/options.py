@@ -129,6 +129,7 @@ def _main(
             api_key=model.api_key or "",
             images=conversation.images or (),
             apply=conversation.apply,
+            fit=model.fit,
         )
         _check(request)
         raise typer.Exit(launch(request))

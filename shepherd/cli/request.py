@@ -28,6 +28,7 @@ class Launch(Struct, frozen=True):
 
     `provider` is one that only this run knows. `connect` is the URL of a shared conversation,
     `api_key` its key. `images` go with the prompt. `apply` makes the changes of a review.
+    `fit` only shows how the model would be loaded.
     """
 
     overrides: Mapping[str, object] = field(default_factory=dict[str, object])
@@ -43,6 +44,7 @@ class Launch(Struct, frozen=True):
     images: Sequence[Path] = ()
     acp: bool = False
     apply: bool = False
+    fit: bool = False
 
 
 def check_overrides(overrides: Mapping[str, object]) -> None:

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, AliasChoices, Field, model_validator
 
 from shepherd.config.section import Section
 
-CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
+CacheType = Literal["auto", "f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
 
 MIN_CONTEXT = 256
 """llama.cpp rounds contexts up to multiples of this many tokens."""
@@ -110,11 +110,12 @@ class LlamaCppSection(Section):
     check_calls: bool = True
     """Enforce the tools' schemas while the model writes a call."""
 
-    cache_type_k: CacheType = "f16"
-    """Number format of the K cache."""
+    cache_type_k: CacheType = "auto"
+    """Number format of the K cache; auto = f16, or q8_0 for both where f16 leaves less than 65,536
+    tokens of context or fewer layers on the GPU."""
 
-    cache_type_v: CacheType = "f16"
-    """Number format of the V cache."""
+    cache_type_v: CacheType = "auto"
+    """Number format of the V cache, as `cache_type_k`."""
 
     cache_ram_mib: int = Field(default=-1, ge=-1, le=16_777_216)
     """MiB of memory for conversations without a sequence; -1 = an eighth of the free memory, at

@@ -190,6 +190,10 @@ class ServerSection(DoorSettings):
     max_models: Annotated[int, LIVE] = Field(default=0, ge=0, le=1000)
     """Maximum models in memory; 0 = as many as fit."""
 
+    pull: Annotated[bool, LIVE] = False
+    """Let clients download models from Hugging Face (`POST /api/pull`) where no keys are needed;
+    with keys, those with the scope admin may."""
+
     memory_mib: int = Field(default=0, ge=0, le=16_777_216)
     """MiB of memory for all models together, their prompt caches included; 0 = all that is free
     when the server starts."""

@@ -120,9 +120,9 @@ def create_app(
     lifecycle = lifecycle or Lifecycle(database=settings.postgres)
     context = replace(_context(served, settings, lifecycle), agent=agent, meter=meter)
     routers = [
+        pool_router(context),  # /models/loading is no model
         *(router for api in offer.apis for router in api.routers(context)),
         operation_router(context),
-        pool_router(context),
     ]
     if offer.tools is not None:
         routers.append(tools_router(offer.tools, context, audit))

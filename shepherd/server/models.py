@@ -31,13 +31,15 @@ class ServedModel(Struct, frozen=True):
     """A model on offer; of one that is not loaded, `info` has what is known of it.
 
     `size` is that of its files in bytes, 0 if unknown. `expires` is the Unix time at which it is
-    unloaded unless it is used, None for no time. `memory` is what it takes while it is loaded.
+    unloaded unless it is used, None for no time. One that loads does so `since` a Unix time.
+    `memory` is what it takes while it is loaded.
     """
 
     info: ModelInfo
     state: ModelState = ModelState.LOADED
     size: int = 0
     expires: float | None = None
+    since: float | None = None
     memory: Memory = field(default_factory=Memory)
 
 

@@ -15,6 +15,7 @@ from shepherd.server.body import BodyReader
 from shepherd.server.models import Models
 from shepherd.server.operation.lifecycle import Lifecycle
 from shepherd.server.operation.monitor import Monitor
+from shepherd.server.pool.downloads import Downloads
 from shepherd.server.seal import Seal
 from shepherd.server.transport.tls import TlsFiles
 from shepherd.server.wire.slots import Slots
@@ -36,7 +37,7 @@ class ServerSettings(ServerSection):
     servers of this user. `responses_file` holds the responses of the Responses API.
     With `postgres`, usage, the limits of keys and responses are there, and not in the
     files. `audit_file` gets a line for each tool that ran. In `slots_folder` is what clients save
-    of slots.
+    of slots. Models that clients download go into `models_dir`; None: they can't.
     """
 
     model_config = ConfigDict(frozen=False, arbitrary_types_allowed=True)
@@ -52,6 +53,7 @@ class ServerSettings(ServerSection):
     usage_file: Path | None = None
     audit_file: Path | None = None
     slots_folder: Path | None = None
+    models_dir: Path | None = None
     postgres: PostgresServer | None = None
 
     @property
@@ -70,7 +72,8 @@ class ServerContext(Struct, frozen=True):
 
     All routes read bodies through `bodies`, and sign with `seal`. With an `agent`, answers are
     whole turns with the server's tools. `monitor` measures the work of models. `meter` counts what
-    keys use. `lifecycle` is the state of the server, `slots` what clients may save.
+    keys use. `lifecycle` is the state of the server, `slots` what clients may save. `downloads` are
+    those of models.
     """
 
     models: Models
@@ -83,6 +86,7 @@ class ServerContext(Struct, frozen=True):
     agent: Agent | None = None
     meter: Meter = field(default_factory=Meter)
     slots: Slots = field(default_factory=Slots)
+    downloads: Downloads = field(default_factory=Downloads)
 
     @property
     def backend(self) -> Backend:

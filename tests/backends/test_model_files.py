@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.llamacpp.native.gguf import available_models, locate_model
 from shepherd.catalog.hub import HubFile, choose_files, parse_selection
 from shepherd.catalog.model_files import (
     MAX_DEPTH,
     MAX_EFFORT,
     ModelFile,
+    locate_model,
     model_files,
     models_in,
     parts_of,
@@ -126,7 +126,6 @@ def test_every_reader_of_the_models_directory_agrees(tmp_path: Path) -> None:
     names = ["UPPER.GGUF", "big-00001-of-00003.gguf", "one.gguf", "sub/two.gguf"]
     paths = [directory / name for name in names]
     assert [model.path for model in models_in(directory)] == paths
-    assert available_models(directory) == paths
     assert local_models(directory) == names
     assert found(tmp_path) == {*paths, directory / "a/b/four.gguf"}
     sizes = {model.path.name: model.size for model in models_in(directory)}
@@ -142,7 +141,6 @@ def test_every_reader_of_the_models_directory_agrees(tmp_path: Path) -> None:
 
 def test_a_directory_that_is_not_there_has_no_models(tmp_path: Path) -> None:
     assert models_in(tmp_path / "none") == []
-    assert available_models(tmp_path / "none") == []
     assert local_models(tmp_path / "none") == []
 
 

@@ -14,7 +14,7 @@ COMMIT = "a" * 40
 
 
 class Hub(ThreadingHTTPServer):
-    """One repository, `team/model-GGUF`.
+    """One repository, by default `team/model-GGUF`.
 
     `cut` is the bytes after which the next download breaks off. While `stalls` it then sends
     nothing more instead, until `go_on` is set. With `whole` it knows no ranges.
@@ -22,8 +22,9 @@ class Hub(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, files: Mapping[str, bytes]) -> None:
+    def __init__(self, files: Mapping[str, bytes], name: str = "team/model-GGUF") -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self.name = name
         self.files = files
         self.lies = False
         self.cut: int | None = None
@@ -38,8 +39,9 @@ class Hub(ThreadingHTTPServer):
 
     def listing(self) -> dict[str, Any]:
         return {
-            "id": "team/model-GGUF",
+            "id": self.name,
             "sha": COMMIT,
+            "tags": ["gguf", "license:apache-2.0"],
             "siblings": [
                 {"rfilename": n, "size": len(d), "blobId": "b", "lfs": self._lfs(d)}
                 for n, d in self.files.items()
@@ -52,8 +54,8 @@ class Hub(ThreadingHTTPServer):
 
 
 @contextmanager
-def hub(files: Mapping[str, bytes]) -> Generator[Hub]:
-    with Hub(files) as server:
+def hub(files: Mapping[str, bytes], name: str = "team/model-GGUF") -> Generator[Hub]:
+    with Hub(files, name) as server:
         thread = threading.Thread(target=server.serve_forever, args=(POLL,), daemon=True)
         thread.start()
         yield server
@@ -74,7 +76,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._file(body=False)
 
     def do_GET(self) -> None:
-        if self.path.startswith("/api/models/team/model-GGUF"):
+        if self.path.startswith(f"/api/models/{self.hub.name}"):
             self._send(200, json.dumps(self.hub.listing()).encode(), {})
         elif self.path.startswith("/api/"):
             self._send(404, b"{}", {"X-Error-Code": "RepoNotFound"})

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.catalog.hub import HubFile, ModelSelection, choose_files, parse_selection
+from shepherd.catalog.local_models import local_models
 from shepherd.errors import ModelLoadError
 from shepherd.models import builtin_model
 from tests.cli.hub import Hub, hub
@@ -69,12 +70,57 @@ def test_a_sensible_model_is_pulled_and_pulled_once(puller: Program, server: Hub
     assert done.stdout == f"{path}\n"
     assert path.read_bytes() == DATA
     assert "is there already" in puller.run("model", "pull", "team/model-GGUF:q4_k_m").stderr
+    assert path.with_name("mmproj-model-f16.gguf").read_bytes() == DATA[:100]
+
+
+def test_the_licence_is_shown_and_kept(puller: Program, server: Hub) -> None:
+    shown = puller.run("model", "pull", "team/model-GGUF:Q8_0").stderr
+    terms = "apache-2.0 (https://huggingface.co/team/model-GGUF)"
+    assert f"The licence of the model: {terms}" in shown
+    kept = models(puller) / "model-GGUF" / "LICENSE"
+    assert terms in kept.read_text()
+    server.files = {**FILES, "LICENSE": b"You may."}
+    assert puller.run("model", "pull", "team/model-GGUF:Q8_0").returncode == 0
+    assert kept.read_bytes() == b"You may."
+
+
+def test_a_projector_comes_only_to_who_wants_to_see(puller: Program) -> None:
+    done = puller.run("--set", "llamacpp.projector=none", "model", "pull", "team/model-GGUF")
+    assert done.returncode == 0, done.stderr
+    assert not list(models(puller).rglob("mmproj*"))
+
+
+def test_a_pulled_model_is_the_default_if_the_user_says_so(puller: Program) -> None:
+    def default() -> str:
+        return puller.run("config", "get", "model.name").stdout.strip()
+
+    before = default()
+    puller.run("model", "pull", "team/model-GGUF:Q8_0")  # nobody is there to be asked
+    assert default() == before
+    done = puller.run("model", "pull", "team/model-GGUF:Q8_0", "--use")
+    assert "from now on" in done.stderr
+    assert default() == "model-GGUF/model-Q8_0.gguf"
+
+
+def test_a_name_of_the_table_is_enough(program: Program) -> None:
+    """The quantisation is the best one for this machine, or the one that is named."""
+    model = local_models()[0]
+    files = {f"model-{quant}.gguf": quant.encode() for quant in model.quants}
+    with hub(files, model.repository) as server:
+        puller = replace(program, extra={"HF_ENDPOINT": server.url})
+        done = puller.run("model", "pull", model.name)
+        assert done.returncode == 0, done.stderr
+        (best,) = models(puller).rglob("*.gguf")
+        assert best.name in files
+        quant = next(quant for quant in model.quants if quant != best.read_text())
+        named = puller.run("model", "pull", f"{model.name}:{quant}")
+        assert named.stdout.endswith(f"model-{quant}.gguf\n")
 
 
 def test_all_parts_are_pulled(puller: Program) -> None:
     done = puller.run("model", "pull", "team/model-GGUF:BF16")
     assert done.returncode == 0, done.stderr
-    parts = sorted((models(puller) / "model-GGUF").glob("*.gguf"))
+    parts = sorted((models(puller) / "model-GGUF").glob("model*.gguf"))
     assert [part.read_bytes() for part in parts] == [DATA[:1000], DATA[1000:3000]]
 
 
@@ -102,7 +148,7 @@ def test_control_c_says_that_the_download_goes_on(program: Program) -> None:
         server.go_on.set()
         assert process.returncode == 130
         assert out == ""
-        first, last = err.splitlines()
+        first, *_, last = err.splitlines()
         assert first.startswith("team/model-GGUF: model.gguf")
         assert last == "Stopped; the same command goes on from here."
         server.stalls = False
@@ -110,7 +156,8 @@ def test_control_c_says_that_the_download_goes_on(program: Program) -> None:
         assert done.returncode == 0, done.stderr
         assert (models(puller) / "model-GGUF" / "model.gguf").read_bytes() == data
         assert server.ranges
-        assert [p.name for p in (models(puller) / "model-GGUF").iterdir()] == ["model.gguf"]
+        kept = {path.name for path in (models(puller) / "model-GGUF").iterdir()}
+        assert kept == {"LICENSE", "model.gguf"}
 
 
 def size(path: Path) -> int:
@@ -166,6 +213,11 @@ def test_a_hub_that_is_gone(program: Program) -> None:
         ("a/b:Q8_0", ModelSelection("a/b", quant="Q8_0")),
         ("a/b/c/d.gguf", ModelSelection("a/b", "c/d.gguf")),
         ("https://huggingface.co/a/b/blob/main/d.gguf", ModelSelection("a/b", "d.gguf")),
+        *(
+            (f"{model.name}{more}", ModelSelection(model.repository, quant=more[1:]))
+            for model in local_models()[:3]
+            for more in ("", ":Q6_K")
+        ),
     ],
 )
 def test_names_as_users_write_them(text: str, wanted: ModelSelection) -> None:

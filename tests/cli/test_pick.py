@@ -66,7 +66,7 @@ def test_a_header_on_the_hub_tells_what_the_file_tells(program: Program) -> None
         online = replace(program, extra={"HF_ENDPOINT": far.url})
         there, here = rows(online, "team/model-GGUF:Q8_0"), rows(online, "pup")
         for key in ("name", "architecture", "size", "context", "fits"):
-            assert there[key] == here[key]
+            assert here[key].endswith(there[key])
         assert there["from"] == "the header of Pup-Q8_0.gguf"
         assert far.ranges
         assert not list(online.home.rglob("*.gguf"))

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from shepherd.backends.api.ollama import entries, stored_window, trained_context
 from shepherd.backends.output.style import GENERIC, detect_style
+from shepherd.catalog.hub import PullProgress
 from shepherd.errors import AccessError, BackendError, InvalidRequestError, UnreachableError
 from shepherd.json_text import as_count, as_object, as_text, as_texts, object_in
 from shepherd.messages import JsonObject
@@ -47,20 +48,6 @@ class ModelDetails(Struct, frozen=True):
     capabilities: tuple[str, ...] = ()
     parameters: str = ""
     template: str = ""
-
-
-class PullProgress(Struct, frozen=True):
-    """A step of a pull; bytes of the file `digest`, both 0 in steps without a transfer."""
-
-    status: str
-    digest: str = ""
-    completed: int = 0
-    total: int = 0
-
-    @property
-    def fraction(self) -> float | None:
-        """The fetched share of the file; None in steps without a transfer."""
-        return min(self.completed / self.total, 1.0) if self.total > 0 else None
 
 
 def local_model(item: JsonObject, loaded: Collection[Any]) -> LocalModel:

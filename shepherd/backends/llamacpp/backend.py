@@ -354,6 +354,7 @@ class LlamaText(TextModel):
             bos=vocab.text(vocab.bos),
             eos=vocab.text(vocab.eos),
             sampling=sampling,
+            places=model.places,
         )
 
     @property

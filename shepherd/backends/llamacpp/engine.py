@@ -83,6 +83,8 @@ class Engine(Struct, eq=False):
             devices=None if workers is None else workers.devices,
         )
 
+        if fit.is_hopeless:
+            raise ModelLoadError(f"{path.name} can't be loaded. {fit.shortage}")
         by_itself = settings.speculation == "auto" and not settings.draft_model
         mtp = by_itself and not settings.deterministic and workers is None and has_head(header)
 
@@ -94,7 +96,8 @@ class Engine(Struct, eq=False):
 
         lack_of_gpus = gpu_notice(settings)
         engine, engine_fit = fitting.load_fitted(fit, load_as)
-        engine.reasons = (lack_of_gpus, engine_fit.notice, choice.notice)
+        misplaced = engine_fit.misplaced(engine.model.places)
+        engine.reasons = (lack_of_gpus, engine_fit.notice, misplaced, choice.notice)
         return engine
 
     @classmethod

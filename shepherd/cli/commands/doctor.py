@@ -20,15 +20,17 @@ from msgspec import Struct, structs
 from shepherd import errors, own_programs
 from shepherd.backends.opening import SCRIPT_PREFIX
 from shepherd.cli.commands.arguments import Json
+from shepherd.cli.commands.models.fit import plan_of, run_model
 from shepherd.cli.commands.output import GIB
 from shepherd.cli.request import overrides_of
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config import provider_book, section, settings
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths, project_file, project_mcp_files
-from shepherd.config.provider import PROVIDER_TYPES, Provider, missing_type
+from shepherd.config.provider import LOCAL, PROVIDER_TYPES, Provider, missing_type
+from shepherd.conversation.model_choice import model_from_user, override_model
 from shepherd.conversation.toolbox import build_policy, layer_places
-from shepherd.models import BUILTIN_NAME, builtin_model
+from shepherd.models import BUILTIN_NAME
 from shepherd.plugins import PluginError, installed_plugins
 from shepherd.tools.layer.layer import find_place
 from shepherd.tools.sandbox.profile import Profile
@@ -67,6 +69,10 @@ def doctor(
             help="Count what a day of work tries to connect to, in a network of its own.",
         ),
     ] = False,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="FILE", help="Load this model, and run it."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Test what works here, and advise what to install or change.
@@ -81,7 +87,12 @@ def doctor(
         from shepherd.cli.commands.offline.day import check_offline
 
         raise typer.Exit(1 if check_offline() else 0)
-    checks = check_all(Path.cwd(), os.environ, overrides_of(context))
+    overrides = dict(overrides_of(context))
+    if model is not None:
+        overrides |= override_model(LOCAL, model_from_user(model, Path.cwd()))
+    checks = check_all(Path.cwd(), os.environ, overrides)
+    if model is not None and not any(check.state is State.BROKEN for check in checks):
+        checks.append(_run(load_config(Path.cwd(), os.environ, overrides)))
     broken = [check.name for check in checks if check.state is State.BROKEN]
     if as_json:
         result = {"ok": not broken, "checks": [structs.asdict(check) for check in checks]}
@@ -261,21 +272,24 @@ def _model_file(config: settings.Config) -> str:
     name = config.model.name
     if name.startswith(SCRIPT_PREFIX):  # scripted answers, which need no model
         return name
-    from shepherd.backends.llamacpp import locate_model
-    from shepherd.backends.llamacpp.native.fitting import fit_model
-    from shepherd.backends.llamacpp.native.gguf import check_model_file
-    from shepherd.backends.llamacpp.vision.projector import choose_projector
-
-    directory = config.llamacpp.models_path
+    plan = plan_of(config)
+    if plan.fit.is_hopeless:
+        raise errors.ModelLoadError(plan.fit.shortage)
+    loads = plan.fit.shortage or f"loads with {plan.fit.text}"
+    size = f"{plan.path.stat().st_size / 1e6:,.1f} MB, {loads}"
+    if plan.choice.projector is not None or plan.choice.notice:
+        size = f"{size}, images: {plan.choice.text}"
     is_builtin = name in ("", BUILTIN_NAME)
-    path = builtin_model() if is_builtin else locate_model(name, directory, cwd=directory)
-    header = check_model_file(path)
-    choice = choose_projector(path, header, config.llamacpp)
-    fit = fit_model(header, config.llamacpp, beside=choice.bytes)
-    size = f"{path.stat().st_size / 1e6:,.1f} MB, loads with {fit.text}"
-    if choice.projector is not None or choice.notice:
-        size = f"{size}, images: {choice.text}"
-    return f"built-in ({BUILTIN_NAME}), {size}" if is_builtin else f"{path}, {size}"
+    return f"built-in ({BUILTIN_NAME}), {size}" if is_builtin else f"{plan.path}, {size}"
+
+
+def _run(config: settings.Config) -> Check:
+    """The model, loaded and run; what it says about itself makes a note."""
+    try:
+        text, notices = asyncio.run(run_model(config))
+    except errors.ShepherdError as error:
+        return Check("run", State.BROKEN, str(error))
+    return Check("run", State.NOTE if notices else State.OK, text, tuple(notices))
 
 
 def _providers(paths: Paths, env: Mapping[str, str]) -> Iterator[Check]:

@@ -2,19 +2,25 @@
 
 import os
 import sys
+from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shepherd.cli.commands.models.pick import absent_rows, pick, plan_rows
-from shepherd.cli.commands.output import note, show, show_rows, size_text
+from shepherd.catalog.model_files import models_in
+from shepherd.cli.commands.models.fit import fit_rows, header_rows, plan_of
+from shepherd.cli.commands.models.pick import absent_rows, hub_name, pick, plan_rows
+from shepherd.cli.commands.output import note, show, show_rows
 from shepherd.cli.request import loaded_config
-from shepherd.config.llamacpp import MIN_CONTEXT
+from shepherd.config.llamacpp import LlamaCppSection
+from shepherd.config.paths import Paths
+from shepherd.config.settings import Config
+from shepherd.conversation.model_choice import model_from_user, with_provider
 from shepherd.errors import ModelLoadError
 from shepherd.models import BUILTIN_NAME, builtin_model
 
 if TYPE_CHECKING:
-    from shepherd.backends.llamacpp.native.sizes import ModelSummary
     from shepherd.cli.commands.model_ollama import OllamaModels
 
 LISTED_CONTEXT = 8192
@@ -42,16 +48,13 @@ def list_models(context: typer.Context, provider: OnServer = "") -> None:
     if provider:
         _ollama(provider).list()
         return
-    from shepherd.backends.llamacpp.native.gguf import available_models
-    from shepherd.backends.llamacpp.native.sizes import summarise
-
     directory = loaded_config(context).llamacpp.models_path
-    files = available_models(directory) if directory.is_dir() else []
+    files = [model.path for model in models_in(directory)]
     names = [BUILTIN_NAME, *(str(path.relative_to(directory)) for path in files)]
     width = max(len(name) for name in names)
     for name, path in zip(names, [builtin_model(), *files], strict=True):
         try:
-            text = _file_line(summarise(path))
+            text = _file_line(path)
         except ModelLoadError as error:
             text = str(error)
         show(f"{name:<{width}}  {text}")
@@ -74,39 +77,16 @@ def info(
     if provider:
         _ollama(provider).info(name)
         return
-    from shepherd.backends.llamacpp.native.fitting import fit_model
-    from shepherd.backends.llamacpp.native.gguf import check_model_file, locate_model
-    from shepherd.backends.llamacpp.native.sizes import summarise
-    from shepherd.backends.llamacpp.vision.projector import choose_projector
-
-    config = loaded_config(context)
-    directory = config.llamacpp.models_path
+    config = with_provider(loaded_config(context), "", model_from_user(name, Path.cwd()))
     try:
-        path = builtin_model() if name == BUILTIN_NAME else locate_model(name, directory)
+        plan = plan_of(config)
     except ModelLoadError:
         if rows := absent_rows(name, config.llamacpp):
             show_rows(rows)
             return
         raise
-    summary = summarise(path)
-    header = check_model_file(path)
-    choice = choose_projector(path, header, config.llamacpp)  # the file that reads images
-    fit = fit_model(header, config.llamacpp, beside=choice.bytes)
-    context_size = config.llamacpp.context_size or summary.context
-    rows = {
-        "file": str(summary.path),
-        "name": summary.name,
-        "architecture": summary.architecture,
-        "parameters": summary.parameters,
-        "quantisation": summary.quantisation,
-        "size": size_text(summary.size),
-        "context": f"{summary.context:,} tokens" if summary.context else "",
-        "template": summary.family,
-        "images": choice.text,
-        "memory": _memory_text(summary, context_size, fit.context),
-        "gpu": fit.text if fit.demand.gpus else "",
-    }
-    show_rows(rows | plan_rows(header, config.llamacpp))
+    rows = header_rows(plan.path, plan.header) | fit_rows(plan)
+    show_rows(rows | plan_rows(plan.header, config.llamacpp))
 
 
 @model.command("pull")
@@ -115,31 +95,55 @@ def pull(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="OWNER/NAME[:QUANT|/FILE]",
-            help="A model on Hugging Face; with --provider, as Ollama calls it.",
+            metavar="NAME[:QUANT]|OWNER/NAME[:QUANT|/FILE]",
+            help="A model of `shepherd model pick`, or one on Hugging Face; with --provider, as "
+            "Ollama calls it.",
         ),
     ],
+    *,
+    use: Annotated[
+        bool | None,
+        typer.Option("--use/--no-use", help="Make it the default model; asks on a terminal."),
+    ] = None,
     provider: OnServer = "",
 ) -> None:
     """Download a model into the models directory, or make an Ollama server fetch it.
 
-    An interrupted download continues where it stopped.
+    Its licence is kept beside it. An interrupted download continues where it stopped.
     """
-    if not sys.stderr.isatty():  # a log has no use for bars
-        os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
     try:
         if provider:
             _ollama(provider).pull(name)
             return
         from shepherd.catalog.hub import pull as pull_model  # imports huggingface_hub
+        from shepherd.cli.commands.model_ollama import PullBars
 
-        directory = loaded_config(context).llamacpp.models_path
-        path = pull_model(name, directory, note)
+        config = loaded_config(context)
+        directory = config.llamacpp.models_path
+        with closing(PullBars()) as bars:
+            images = config.llamacpp.projector != "none"
+            path = pull_model(hub_name(name, config.llamacpp), directory, bars.show, images=images)
         typer.echo(str(path))
-        note(f"`shepherd --model {path.relative_to(directory)}` talks to it.")
+        _use(config, str(path.relative_to(directory)), use)
     except KeyboardInterrupt:
         note("Stopped; the same command goes on from here.")
         raise
+
+
+def _use(config: Config, name: str, use: bool | None) -> None:  # noqa: FBT001 - as Typer gives it
+    """Make a model the default one if the user says so, here or by an option."""
+    if use is None and sys.stdin.isatty() and sys.stderr.isatty():
+        use = typer.confirm("Make it the default model?", default=False, err=True)
+    if not use:
+        note(f"`shepherd --model {name}` talks to it.")
+        return
+    from shepherd.config.edit import set_value  # loads tomlkit
+
+    file = Paths.from_env(os.environ).user_file
+    set_value(file, "model.name", name)
+    if config.model.provider:
+        set_value(file, "model.provider", "")
+    note(f"`shepherd` talks to it from now on (model.name in {file}).")
 
 
 @model.command("unload")
@@ -158,40 +162,22 @@ def _ollama(provider: str) -> "OllamaModels":
     return OllamaModels(provider)
 
 
-def _file_line(summary: "ModelSummary") -> str:
-    """A model file in one line, without its name."""
+def _file_line(path: Path) -> str:
+    """A model file in one line, without its name; raises ModelLoadError."""
     from shepherd.backends.llamacpp.native.devices import available_memory
+    from shepherd.backends.llamacpp.native.gguf import check_model_file
+    from shepherd.backends.llamacpp.native.sizes import model_sizes
 
-    needed_bytes = summary.needs(min(summary.context, LISTED_CONTEXT))
-    context = f"{summary.context:,} tokens" if summary.context else "?"
+    header = check_model_file(path)
+    rows, sizes = header_rows(path, header), model_sizes(header, LlamaCppSection())
+    trained = sizes.trained_context
+    needed_bytes = sizes.weights + sum(sizes.cells) * min(trained, LISTED_CONTEXT)
     parts = [
-        f"{size_text(summary.size):>9}",
-        f"{summary.architecture:<10}",
-        f"{summary.quantisation:<7}",
-        f"{context:>15}",
-        f"{summary.family:<8}",
+        f"{rows['size']:>9}",
+        f"{rows['architecture']:<10}",
+        f"{rows['quantisation']:<7}",
+        f"{f'{trained:,} tokens' if trained else '?':>15}",
+        f"{rows['template']:<8}",
         "fits" if needed_bytes <= available_memory() else "too large for the memory",
     ]
     return "  ".join(parts).rstrip()
-
-
-def _memory_text(summary: "ModelSummary", context: int, fitted: int) -> str:
-    """The memory that a model file needs with this context, and whether it is available.
-
-    `fitted` is the context in tokens with which it is loaded if the settings leave that open.
-    """
-    from shepherd.backends.llamacpp.native.devices import available_memory
-
-    available = available_memory()
-    needed = summary.needs(context)
-    text = f"about {size_text(needed)} with {context:,} tokens of context"
-    if needed <= available:
-        return f"{text}; fits ({size_text(available)} are free)"
-    if 0 < fitted < context:
-        return f"{text}; {size_text(available)} are free: it loads with {fitted:,} tokens"
-    bytes_for_tokens = available - summary.size
-    tokens = bytes_for_tokens // summary.cache_bytes if summary.cache_bytes else 0
-    if tokens > 0:
-        fitting = tokens // MIN_CONTEXT * MIN_CONTEXT  # llama.cpp rounds up to such multiples
-        return f"{text}; of {size_text(available)} free: fits with --context-size {fitting}"
-    return f"{text}; too large: {size_text(available)} are free"

@@ -11,6 +11,7 @@ from shepherd.backends.api import ollama_models
 from shepherd.backends.api.http.client import new_http
 from shepherd.backends.api.ollama import OllamaAdapter
 from shepherd.backends.connect import endpoint_of
+from shepherd.catalog import hub
 from shepherd.catalog.discovery import DEFAULT_URL, adding_command, ollama_url
 from shepherd.cli.commands.output import MIB, note, show, show_rows, show_table, size_text
 from shepherd.cli.terminal.sanitize import sanitize
@@ -110,7 +111,7 @@ class OllamaModels:
 
 async def _pull(manager: ollama_models.OllamaManager, model: str) -> None:
     """Make the server fetch a model, and show the progress."""
-    bars = _PullBars()
+    bars = PullBars()
     try:
         async with aclosing(ollama_models.pull_on(manager, model)) as steps:
             async for step in steps:
@@ -131,7 +132,7 @@ def _row(model: ollama_models.LocalModel) -> tuple[str, ...]:
     )
 
 
-class _PullBars:
+class PullBars:
     """Shows a bar for each large file on a terminal, otherwise a line; a line for other steps."""
 
     def __init__(self) -> None:
@@ -141,7 +142,7 @@ class _PullBars:
         """That of the file whose bar or line was begun last."""
         self._bar: Any = None  # huggingface_hub's types are incomplete
 
-    def show(self, step: ollama_models.PullProgress) -> None:
+    def show(self, step: hub.PullProgress) -> None:
         """Show one step."""
         if not step.total:  # it transfers nothing
             self.close()
@@ -157,7 +158,7 @@ class _PullBars:
         if self._bar is not None:
             self._bar.update(step.completed - self._bar.n)
 
-    def _begin(self, step: ollama_models.PullProgress) -> None:
+    def _begin(self, step: hub.PullProgress) -> None:
         """Begin the bar of a file, or print a line where a bar can't be drawn."""
         self.close()
         self._digest = step.digest

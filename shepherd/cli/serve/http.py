@@ -146,6 +146,7 @@ def server_settings(config: Config, *, insecure: bool) -> ServerSettings:
         insecure=insecure,
         thinking=config.model.thinking,
         max_tokens=config.model.max_tokens,
+        models_dir=config.llamacpp.models_path,
         # with a Unix socket, only who names an address wants one as well
         tcp=not section.socket or _is_set(config, "server.host") or _is_set(config, "server.port"),
         tls=tls_files(config),

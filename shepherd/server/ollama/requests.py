@@ -189,6 +189,13 @@ class ShowRequest(RequestModel):
         return {key: value for key, value in sent.items() if value != ""}
 
 
+class PullRequest(ShowRequest):
+    """The body of `POST /api/pull`."""
+
+    stream: bool | None = None
+    """Tell the progress in lines of JSON, unless it is false."""
+
+
 class OllamaEmbedding(RequestModel):
     """The fields that both requests for vectors share."""
 

@@ -2,10 +2,13 @@
 
 import hashlib
 import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter
+from msgspec.structs import asdict
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,10 +16,11 @@ from shepherd import json_text, messages
 from shepherd.backends.base import ModelInfo, ModelKind
 from shepherd.backends.embedding import EmbeddingInput, Embeddings
 from shepherd.server.api import Api
-from shepherd.server.errors import ApiError, unsupported
+from shepherd.server.errors import ApiError, to_api_error, unsupported
 from shepherd.server.models import ModelState, ServedModel, find_model
 from shepherd.server.ollama import answers, requests
-from shepherd.server.responses import JSON_LINES, JsonResponse, StreamFormat
+from shepherd.server.record import current_key
+from shepherd.server.responses import JSON_LINES, EventStreamResponse, JsonResponse, StreamFormat
 from shepherd.server.serving import Exchange, Serving, serves
 from shepherd.server.settings import ServerContext, ServerSettings
 from shepherd.server.wire.embedding import embedded, json_array
@@ -112,11 +116,44 @@ def models_router(context: ServerContext) -> APIRouter:
     return router
 
 
+def pull_router(context: ServerContext) -> APIRouter:
+    """The route that downloads models."""
+    router, bodies = APIRouter(prefix="/api"), context.bodies
+
+    @router.post("/pull")
+    async def pull_model(
+        body: Annotated[requests.PullRequest, bodies.of(requests.PullRequest, any_type=True)],
+    ) -> Response:
+        """Download a model from Hugging Face, in lines of JSON unless `stream` is false.
+
+        Needs a key with the scope `admin`, without keys the setting `server.pull`. Hanging up stops
+        the download; the next one goes on from there.
+        """
+        directory = context.settings.models_dir
+        if directory is None or not (context.settings.pull or current_key() is not None):
+            message = "This server downloads no models for clients (server.pull)."
+            raise ApiError(403, message, "pull_not_allowed")
+        steps = context.downloads.steps(body.model.removesuffix(":latest"), directory)
+
+        async def lines() -> AsyncGenerator[str]:
+            async for step in steps:
+                yield answers.line({key: value for key, value in asdict(step).items() if value})
+            yield answers.line({"status": "success"})
+
+        if body.stream is False:
+            async with aclosing(lines()) as texts:
+                last = [line async for line in texts][-1]
+            return Response(last, media_type="application/json")
+        keepalive = context.settings.keepalive
+        return EventStreamResponse(lambda: aclosing(lines()), to_api_error, keepalive, JSON_LINES)
+
+    return router
+
+
 def refusal_router() -> APIRouter:
-    """The routes that change models, all refused."""
+    """The other routes that change models, all refused."""
     router = APIRouter(prefix="/api", include_in_schema=False)
 
-    @router.api_route("/pull", methods=["POST"])
     @router.api_route("/push", methods=["POST"])
     @router.api_route("/create", methods=["POST"])
     @router.api_route("/copy", methods=["POST"])
@@ -300,6 +337,7 @@ OLLAMA = Api(
         chat_router(context),
         embed_router(context),
         models_router(context),
+        pull_router(context),
         refusal_router(),
     ),
 )

@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from shepherd import durations, errors
 from shepherd.backends.base import Backend, Memory, ModelInfo, ModelKind
-from shepherd.catalog.model_files import SUFFIX, ModelFile, model_name, models_in
+from shepherd.catalog.model_files import SUFFIX, ModelFile, locate_model, model_name, models_in
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.config.provider import Provider, missing_type
 from shepherd.config.provider_book import ProviderBook
@@ -155,14 +155,15 @@ def _described(name: str, path: Path, settings: LlamaCppSection) -> ModelInfo | 
     """The model of a file, as its header tells; None if the file is damaged."""
     from shepherd.backends.llamacpp.embedding_engine import kind_of, pooling_of
     from shepherd.backends.llamacpp.native.gguf import check_model_file
-    from shepherd.backends.llamacpp.native.sizes import summarise
+    from shepherd.backends.llamacpp.native.sizes import model_sizes
     from shepherd.backends.llamacpp.vision.projector import choose_projector
 
     others = settings.model_copy(update=settings_of_others(settings))
     try:
         kind = kind_of(pooling_of(path))
-        choice = choose_projector(path, check_model_file(path), others)
-        trained_context = summarise(path).context
+        header = check_model_file(path)
+        choice = choose_projector(path, header, others)
+        trained_context = model_sizes(header, settings).trained_context
     except errors.ModelLoadError:
         return None
     return structs.replace(
@@ -351,8 +352,6 @@ class Catalog:
 
     def _local_key(self) -> tuple[str, Callable[[], Memory]]:
         """The key of the local model of the settings, and how much memory it takes."""
-        from shepherd.backends.llamacpp import locate_model
-
         settings = self._config.llamacpp
         name, directory = self._config.model.name, settings.models_path
         is_builtin = name == BUILTIN_NAME

@@ -53,6 +53,7 @@ class Slot:
         self.last_use = 0  # a number that grows with each use of any slot
         self.needs = Memory()
         self.backend: Backend | None = None
+        self._began = time.time()
         self.loading: asyncio.Task[Backend] | None = None
         self.closing: asyncio.Task[None] | None = None
         self.retired = False
@@ -72,6 +73,11 @@ class Slot:
     def state(self) -> ModelState:
         """The state of the model."""
         return ModelState.LOADING if self.backend is None else ModelState.LOADED
+
+    @property
+    def since(self) -> float | None:
+        """The Unix time since which the model is loading, None once it is loaded."""
+        return self._began if self.backend is None else None
 
     @property
     def expires(self) -> float | None:

@@ -298,7 +298,7 @@ class ModelPool(Models):
         expires = slot.expires
         if expires is not None:  # from the loop's time to a Unix time
             expires += time.time() - asyncio.get_running_loop().time()
-        return ServedModel(info, slot.state, entry.size, expires, slot.needs)
+        return ServedModel(info, slot.state, entry.size, expires, slot.since, slot.needs)
 
     async def _open_next(
         self,

@@ -1,5 +1,6 @@
 """`/v1/models/load` and `/v1/models/unload` for administrators, and `/stats`."""
 
+import time
 from typing import Annotated
 
 from fastapi import APIRouter
@@ -9,6 +10,7 @@ from starlette.requests import Request
 
 from shepherd.server import models, responses, settings
 from shepherd.server.body import RequestModel
+from shepherd.server.record import current_key
 from shepherd.server.wire.fields import Seconds
 
 
@@ -24,6 +26,30 @@ class LoadRequest(RequestModel):
 def pool_router(context: settings.ServerContext) -> APIRouter:
     """The routes about models in memory; those that load and unload also at llama.cpp's paths."""
     router = APIRouter()
+
+    @router.get("/models/loading")
+    async def loading() -> responses.JsonResponse:
+        """What is on its way: models that are loaded into memory, and those that are downloaded.
+
+        Each has `status`, loads their bytes and the seconds so far, downloads their last step.
+        """
+        loads = [
+            {
+                "model": served.info.id,
+                "status": "loading",
+                "total": served.size,
+                "seconds": round(time.time() - served.since, 1),
+            }
+            for served in context.models.served()
+            if served.since is not None
+        ]
+        key, downloads = current_key(), context.downloads.running.items()
+        pulls = [
+            {"model": name, **asdict(step)}
+            for name, step in downloads
+            if key is None or key.allows_model(name)
+        ]
+        return responses.JsonResponse({"loading": loads, "downloading": pulls})
 
     @router.post("/models/load")
     @router.post("/v1/models/load")

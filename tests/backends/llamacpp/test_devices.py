@@ -75,7 +75,7 @@ def test_a_gpu_of_unknown_size_gets_the_model_as_the_settings_say(machine: Machi
     little = Memory(ram=1, vram=1)
     assert fit_model(check_model_file(PUP), own, limit=little).applied(own) is own
     machine((GPU, 8))
-    assert fit_model(check_model_file(PUP), own, limit=little).is_reduced
+    assert fit_model(check_model_file(PUP), own, limit=little).notice
 
 
 def test_a_library_without_ggml_names_no_devices(monkeypatch: pytest.MonkeyPatch) -> None:

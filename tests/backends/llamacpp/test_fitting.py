@@ -1,5 +1,6 @@
 """How much of a model is loaded: on machines with GPUs of set sizes, and after a lack of memory."""
 
+import re
 from typing import Any
 
 import pytest
@@ -45,6 +46,7 @@ EIGHT = ModelSizes(
     heads=32,
     window=0,
     inner=43_008,
+    head=128,
 )
 """Like Llama 3.1 with 8 billion weights in Q8_0."""
 
@@ -67,15 +69,72 @@ def gpu(free: int) -> Device:
 
 @pytest.mark.parametrize(
     ("gib", "layers", "context"),
-    [(80, 33, 131_072), (24, 33, 114_688), (10, 33, 10_240), (6, 19, 5_120), (1, 0, 131_072)],
+    [(80, 33, 131_072), (24, 33, 114_688), (14, 33, 65_536), (11, 33, 32_768), (6, 18, 16_384)],
 )
 def test_what_goes_onto_a_gpu(gib: int, layers: int, context: int) -> None:
-    """All of it; else less context; else fewer layers; else nothing."""
+    """All of it; else less context, with a smaller cache; else fewer layers."""
     limit = replace(free_memory([gpu(gib * GIB)]), ram=RAM)
     result = fit(WHOLE, limit)
     assert (result.layers, result.context) == (layers, context)
     assert result.memory.fits(limit)
-    assert result.is_reduced == bool(result.notice) == (gib != 80)
+    assert bool(result.notice) == (gib != 80)
+    assert result.applied(WHOLE.settings).cache_type_k == ("auto" if gib > 20 else "q8_0")
+
+
+def test_without_room_on_the_gpu_all_is_in_the_memory_of_the_cpu() -> None:
+    result = fit(WHOLE, replace(free_memory([gpu(GIB)]), ram=RAM))
+    assert (result.layers, result.context, result.shortage) == (0, 131_072, "")
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"cache_type_v": "f16"},
+        {"cache_type_k": "f16"},
+        {"flash_attention": "off"},
+        {"deterministic": True},
+    ],
+)
+def test_only_an_open_format_of_the_cache_is_chosen(own: dict[str, Any]) -> None:
+    settings = LlamaCppSection(**own)
+    result = fit(replace(WHOLE, settings=settings), Memory(RAM, 9 * GIB))
+    assert result.applied(settings).cache_type_k == settings.cache_type_k
+
+
+def test_what_llama_cpp_does_not_quantize_is_loaded_plain() -> None:
+    first = fit(WHOLE, Memory(RAM, 10 * GIB))
+    assert first.applied(WHOLE.settings).cache_type_v == "q8_0"
+
+    def load(attempt: Fit) -> str:
+        if attempt.applied(WHOLE.settings).cache_type_v == "q8_0":
+            raise ModelLoadError("quantized V cache was requested, but this requires it")
+        return "loaded"
+
+    loaded, result = load_fitted(first, load)
+    assert (loaded, result.demand) == ("loaded", WHOLE)
+
+
+@given(gib=st.integers(0, 40), asked=st.integers(8, 24), cpu=st.booleans())
+def test_a_context_of_the_user_fits_or_a_sentence_says_which_one_does(
+    gib: int,
+    asked: int,
+    cpu: bool,  # noqa: FBT001 - an example
+) -> None:
+    demand = replace(WHOLE, context=2**asked, context_fixed=True)
+    if cpu:
+        demand = replace(demand, layers=0, gpus=0)
+    limit = Memory(gib * GIB, 0 if cpu else 10 * GIB)
+    result = fit(demand, limit)
+    assert result.context == demand.context
+    assert bool(result.shortage) == bool(result.notice and result.shortage in result.notice)
+    if not result.shortage:
+        return
+    assert f"context of {2**asked:,} tokens does not fit" in result.shortage
+    fitting = re.search(r"([\d,]+) tokens fit", result.shortage)
+    if fitting:
+        context = int(fitting[1].replace(",", ""))
+        assert context < demand.context
+        assert not fit(replace(demand, context=context), limit).shortage
 
 
 def test_two_gpus_hold_more_than_one() -> None:
@@ -92,12 +151,12 @@ def test_what_the_user_sets_is_left_alone() -> None:
     assert layers.layers == 10
     assert 4_096 < layers.context < 131_072
     fixed = replace(WHOLE, layers_fixed=True, context_fixed=True)
-    assert not fit(fixed, Memory()).is_reduced
+    assert fit(fixed, Memory()).applied(WHOLE.settings) == WHOLE.settings
 
 
 def test_on_a_cpu_the_context_fits_the_memory() -> None:
     cpu = replace(WHOLE, layers=0, gpus=0)
-    assert not fit(cpu, Memory(RAM)).is_reduced
+    assert not fit(cpu, Memory(RAM)).notice
     small = fit(cpu, Memory(16 * GIB))
     assert MIN_CONTEXT < small.context < 131_072
     assert small.memory.fits(Memory(16 * GIB))
@@ -202,10 +261,10 @@ def test_a_gpu_of_set_size_holds_a_part_of_a_model() -> None:
     free = GPU_RESERVE + 20 * 1024**2
     own = settings(flash_attention="on")
     result = fit_model(header, own, devices=[gpu(free)])
-    assert result.context == MIN_CONTEXT
+    assert result.context == 8192  # less than an agent needs: layers leave before tokens do
     assert result.layers in range(1, 7)
     applied = result.applied(own)
-    assert (applied.gpu_layers, applied.context_size) == (result.layers, MIN_CONTEXT)
+    assert (applied.gpu_layers, applied.context_size) == (result.layers, own.context_size)
 
 
 def test_the_devices_of_this_machine() -> None:
@@ -225,9 +284,12 @@ MIXED = replace(
 
 @pytest.mark.parametrize(
     ("gib", "hosted", "context"),
-    [(80, 0, 131_072), (32, 7, 131_072), (20, 32, 131_072), (12, 32, 65_536)],
+    [(80, 0, 131_072), (32, 0, 98_304), (20, 15, 65_536), (12, 32, 65_536)],
 )
-def test_experts_leave_the_gpu_before_the_cache_does(gib: int, hosted: int, context: int) -> None:
+def test_experts_leave_the_gpu_before_an_agents_context_does(
+    gib: int, hosted: int, context: int
+) -> None:
+    """More context than an agent should have is worth less than their speed."""
     limit = Memory(RAM, gib * GIB)
     result = fit(MIXED, limit)
     assert (result.layers, result.hosted, result.context) == (33, hosted, context)
@@ -264,7 +326,7 @@ def test_as_few_experts_as_possible_are_hosted(
     if result.hosted > hosted and count == 1:  # one less would not fit
         assert result.layers
         assert not replace(result, hosted=result.hosted - 1).memory.fits(limit)
-    if result.is_reduced and result.layers and not layers and not context:
+    if result.notice and result.layers and not layers and not context:
         assert result.memory.fits(limit)
     assert result.memory.ram + result.memory.vram >= demand.sizes.weights
     whole = replace(result, hosted=0).memory
@@ -278,3 +340,19 @@ def test_a_lack_of_memory_is_met_with_experts_first() -> None:
     shortage = Shortage(Memory(RAM, 24 * GIB))
     _, result = load_fitted(fit(MIXED, Memory(RAM, 80 * GIB)), shortage.load)
     assert (result.layers, result.hosted) == (33, 32)
+
+
+def test_layers_on_the_cpu_that_should_not_be_there_are_told() -> None:
+    result = fit(WHOLE, Memory(RAM, 80 * GIB))
+    assert result.misplaced({"CUDA0": 33}) is result.misplaced({"D0": 16, "D1": 17}) is None
+    notice = result.misplaced({"CUDA0": 20, "CPU": 13})
+    assert notice
+    assert "13 of 33 layers" in notice
+    assert fit(replace(WHOLE, layers=0, gpus=0), Memory(RAM)).misplaced({"CPU": 33}) is None
+
+
+def test_llama_cpp_tells_where_it_puts_layers() -> None:
+    engine = Engine.load(PUP, settings(), Concurrency(1), lambda job, update: None)
+    blocks = check_model_file(PUP).values["qwen3.block_count"]
+    assert engine.model.places.total() == blocks + 1
+    engine.close()

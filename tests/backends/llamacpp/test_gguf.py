@@ -11,7 +11,8 @@ from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.native import gguf
 from shepherd.backends.llamacpp.native.fitting import fit_model
 from shepherd.backends.llamacpp.native.gguf import check_model_file, read_header
-from shepherd.backends.llamacpp.native.sizes import model_sizes, summarise
+from shepherd.backends.llamacpp.native.sizes import model_sizes
+from shepherd.cli.commands.models.fit import header_rows
 from shepherd.errors import ModelLoadError
 from tests.backends.llamacpp.support import PUP, loaded, settings
 from tests.examples import examples
@@ -160,8 +161,9 @@ def test_any_change_of_a_header_gives_a_header_or_a_sentence(
     path = tmp_path_factory.getbasetemp() / "changed.gguf"
     path.write_bytes(content)
     with suppress(ModelLoadError):
-        fit_model(check_model_file(path), settings())
-        summarise(path)
+        header = check_model_file(path)
+        fit_model(header, settings())
+        header_rows(path, header)
 
 
 @pytest.mark.parametrize("first", [5, 100, 4096, 1 << 20])

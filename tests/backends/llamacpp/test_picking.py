@@ -10,7 +10,13 @@ from msgspec import structs
 from shepherd.backends.base import Memory
 from shepherd.backends.llamacpp.native import picking, speed
 from shepherd.backends.llamacpp.native.devices import Device, DeviceKind
-from shepherd.backends.llamacpp.native.picking import FAST, LEAST_CONTEXT, Machine, Pick
+from shepherd.backends.llamacpp.native.picking import (
+    FAST,
+    GOOD_CONTEXT,
+    LEAST_CONTEXT,
+    Machine,
+    Pick,
+)
 from shepherd.backends.llamacpp.native.speed import Speed
 from shepherd.catalog.local_models import LocalModel, find_local_model, local_models
 from tests.backends.llamacpp.support import settings
@@ -51,7 +57,11 @@ def test_what_suits_fits(ram: float, vram: float) -> None:
             assert plan.fit.memory.fits(place.memory)
             assert plan.small.memory.fits(place.memory)
             assert plan.small.context >= min(LEAST_CONTEXT, plan.fit.demand.context)
-            assert plan.small.context >= plan.fit.context
+            whole, small = plan.fit, plan.small
+            assert (small.layers, min(GOOD_CONTEXT, small.context)) >= (
+                whole.layers,
+                min(GOOD_CONTEXT, whole.context),
+            )
         if pick.suits:
             assert plan.writing >= FAST
 

@@ -153,7 +153,7 @@ def routes(app: FastAPI) -> Iterator[tuple[str, str]]:
         yield from ((method, route.path or "") for method in route.methods or ())
 
 
-UNSERVED = ("/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs")
+UNSERVED = ("/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs")
 
 
 def test_the_log_names_the_key_of_a_tool_but_no_arguments(
@@ -183,7 +183,7 @@ def test_every_route_of_the_server_has_an_entry(tools: ToolRunner) -> None:
     steering = {f"/admin/{name}" for name in (*names, "keys/{name}/rotate")}
     loading = {f"{prefix}/models/{name}" for prefix in ("", "/v1") for name in ("load", "unload")}
     refused = {f"{prefix}/models/{{model:path}}:{{method}}" for prefix in ("/v1", "/v1beta")}
-    assert admin == {"/metrics", *steering, *loading, *refused}
+    assert admin == {"/metrics", "/api/pull", *steering, *loading, *refused}
 
 
 def model_key(store: KeyStore, name: str, *models: str) -> str:

@@ -1,6 +1,7 @@
 """Loading and unloading by hand, and two real models in one server."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +121,37 @@ def test_two_real_models_share_the_memory_for_one(tmp_path: Path) -> None:
             listed = states(http)
             assert [n for n in ("pup", "twin") if listed[n] == "loaded"] == [loaded]
             assert http.get("/health").json()["model"] == "pup"
+
+
+def test_what_loads_is_told(tmp_path: Path) -> None:
+    home, go_on = Home(tmp_path / "home"), asyncio.Event()
+    home.add_model("slow")
+
+    async def opener(config: Config) -> Backend:
+        if config.model.name.endswith("slow.gguf"):
+            await go_on.wait()
+        return await home.open_scripted(config)
+
+    loop = asyncio.new_event_loop()
+    pool = loop.run_until_complete(home.open(home.config(), opener))
+    with (
+        RunningServer(pool, loop=loop) as server,
+        httpx.Client(base_url=server.url, timeout=PATIENCE) as http,
+        ThreadPoolExecutor(1) as threads,
+    ):
+
+        def loading() -> list[dict[str, Any]]:
+            return http.get("/models/loading").json()["loading"]
+
+        assert loading() == []
+        work = threads.submit(
+            httpx.post, f"{server.url}/models/load", json={"model": "slow"}, timeout=PATIENCE
+        )
+        server.until(lambda: any(served.since for served in pool.every()))
+        (load,) = loading()
+        assert (load["model"], load["status"]) == ("slow", "loading")
+        assert load["total"] == (home.models / "slow.gguf").stat().st_size
+        assert load["seconds"] >= 0
+        loop.call_soon_threadsafe(go_on.set)
+        assert work.result().status_code == 200
+        assert loading() == []

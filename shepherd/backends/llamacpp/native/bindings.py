@@ -6,9 +6,10 @@ import importlib
 import importlib.util
 import logging
 import os
+import re
 import sys
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 _ERROR, _CONTINUED = 4, 5
 """llama.cpp's levels of errors, and of a piece that continues the one before it."""
+_PLACE = re.compile(r"layer +\d+ assigned to device ([^,]+)")
 _SPINS = "1000"
 """How often a thread looks for the others before it sleeps, about 60 µs."""
 _IMPORTING = threading.RLock()
@@ -26,10 +28,11 @@ _IMPORTING = threading.RLock()
 
 
 class NativeLog:
-    """Receives the log of llama.cpp, and keeps the last errors for messages."""
+    """Receives the log of llama.cpp, and keeps what only it tells: errors, and layers' devices."""
 
     def __init__(self) -> None:
         self._errors: deque[str] = deque(maxlen=20)
+        self._places = Counter[str]()
         self._level = 0
         self._lock = threading.Lock()
 
@@ -43,6 +46,9 @@ class NativeLog:
         if self._level == _ERROR:
             with self._lock:
                 self._errors.append(line)
+        if place := _PLACE.search(line):
+            with self._lock:
+                self._places[place[1]] += 1
         # Never above DEBUG: what a user should know of an error is in the exception.
         logger.debug("%s", line)
 
@@ -52,6 +58,12 @@ class NativeLog:
             errors = list(self._errors)
             self._errors.clear()
         return errors
+
+    def take_places(self) -> Counter[str]:
+        """The number of layers on each device that were loaded since the last call."""
+        with self._lock:
+            places, self._places = self._places, Counter[str]()
+        return places
 
 
 native_log = NativeLog()

@@ -14,6 +14,7 @@ from shepherd.backends.llamacpp.native.model import MemoryShortageError
 from shepherd.backends.llamacpp.native.sizes import ModelSizes, model_sizes
 from shepherd.backends.llamacpp.rpc.workers import open_workers
 from shepherd.config.llamacpp import LlamaCppSection
+from shepherd.errors import ModelLoadError
 
 logger = logging.getLogger(__name__)
 
@@ -26,9 +27,16 @@ GPU_RESERVE = 1024**3
 RAM_RESERVE = 256 * 1024**2
 """Bytes of the CPU's memory that stay free, for this process."""
 
+AGENT_CONTEXTS = 64 * 1024, 16 * 1024
+"""Tokens that an agent should have, and those that it needs: more are worth less than speed."""
+
 MIN_CONTEXT = 4096
 """A context is not made smaller to fit; llama.cpp's own fitting has the same limit
 (`fit_params_min_ctx`)."""
+
+_QUANTIZED = {"cache_type_k": "q8_0", "cache_type_v": "q8_0"}
+_QUANTIZED_CELL = 17, 32
+"""The size of a cell of q8_0 as a fraction of one of f16; its rows are multiples of 32 numbers."""
 
 MAX_ATTEMPTS = 4
 """How often a model is loaded with less memory before the error is reported."""
@@ -42,7 +50,8 @@ class Demand(Struct, frozen=True):
     """A model and how it should be loaded, without a limit of memory.
 
     `layers` are those on GPUs, `hosted` the first layers whose experts are not, and `context` is in
-    tokens. Those that are `fixed` are the user's.
+    tokens. Those that are `fixed` are the user's. A demand with a quantized cache has the `plain`
+    one that it replaces.
     """
 
     sizes: ModelSizes
@@ -56,6 +65,7 @@ class Demand(Struct, frozen=True):
     place: str = "the GPU"
     streams: int = 1
     hosted: int = 0
+    plain: "Demand | None" = None
 
     @property
     def all_layers(self) -> int:
@@ -73,17 +83,39 @@ class Demand(Struct, frozen=True):
         """How many tokens the states of sequences can forget; 0 if nothing is drafted."""
         return 0 if self.settings.speculation == "off" else self.sizes.rollback(self.sequences)
 
+    @property
+    def quantized(self) -> "Demand | None":
+        """The same with a cache of about half the size, if settings and model leave that open."""
+        sizes, settings = self.sizes, self.settings
+        is_open = settings.cache_type_k == settings.cache_type_v == "auto"
+        has_flash = settings.flash_attention != "off" and not settings.deterministic
+        share, block = _QUANTIZED_CELL
+        if not (is_open and has_flash and sizes.head) or sizes.head % block:
+            return None
+        cells = tuple(cell * share // block for cell in sizes.cells)
+        return structs.replace(
+            self,
+            sizes=structs.replace(sizes, cells=cells),
+            settings=settings.model_copy(update=_QUANTIZED),
+            plain=self,
+        )
+
+    def cache(self, layers: int, context: int) -> Memory:
+        """The KV cache alone."""
+        first, tokens = self._first(layers), context * self.streams
+        cells = self.sizes.cells
+        return Memory(sum(cells[:first]) * tokens, sum(cells[first:]) * tokens)
+
+    def _first(self, layers: int) -> int:
+        """The first layer on a GPU: the output behind the layers is the first thing there."""
+        return self.all_layers - layers if layers else len(self.sizes.layers)
+
     def memory(self, layers: int, context: int, hosted: int) -> Memory:
         """The memory with so many layers on GPUs, some `hosted`; a GPU gets the last ones first."""
-        sizes = self.sizes
-        # The output behind the layers is the first thing that goes onto a GPU.
-        first = self.all_layers - layers if layers else len(sizes.layers)
-        # A layer's weights, its cells of the KV cache, and its recurrent states.
+        sizes, first = self.sizes, self._first(layers)
+        # A layer's weights, and its recurrent states.
         states = self.sequences * (1 + self.rollback)
-        each = [
-            weights + cell * context * self.streams + state * states
-            for weights, cell, state in zip(sizes.layers, sizes.cells, sizes.states, strict=True)
-        ]
+        each = [w + state * states for w, state in zip(sizes.layers, sizes.states, strict=True)]
         settings = self.settings.model_copy(update={"context_size": context})
         flash, ubatch = params.attention(settings, sizes.traits)
         compute = sizes.compute(context, ubatch, flash=flash != params.FLASH_OFF)
@@ -95,16 +127,20 @@ class Demand(Struct, frozen=True):
         ram = sum(each[:first]) + experts + sizes.embedding + sizes.lookup + compute
         if not layers and not sizes.tied:  # a tied output is the embedding, which counts already
             ram += sizes.output
-        return Memory(ram, vram)
+        return Memory(ram, vram) + self.cache(layers, context)
 
 
 class Fit(Struct, frozen=True):
-    """How a model is loaded, as in its `demand`, and the memory that this takes."""
+    """How a model is loaded, as in its `demand`, and the memory that this takes.
+
+    `limit` is what there is, None if that is not known.
+    """
 
     demand: Demand
     layers: int
     context: int
     hosted: int = 0
+    limit: Memory | None = None
 
     @property
     def memory(self) -> Memory:
@@ -112,10 +148,22 @@ class Fit(Struct, frozen=True):
         return self.demand.memory(self.layers, self.context, self.hosted)
 
     @property
-    def is_reduced(self) -> bool:
-        """Whether it is less than the settings ask for."""
-        demand = self.demand
-        return self != Fit(demand, demand.layers, demand.context, demand.hosted)
+    def shortage(self) -> str:
+        """Why the context is too large, and which one fits; "" if it fits or that isn't known."""
+        if self.limit is None or _fits(self, self.limit):
+            return ""
+        most = fit(structs.replace(self.demand, context_fixed=False), self.limit)
+        advice = f"{most.context:,} tokens fit" if _fits(most, self.limit) else "less does not help"
+        return (
+            f"A context of {self.context:,} tokens does not fit: the model takes {self.memory}, of "
+            f"which {self.limit} are free; {advice} (llamacpp.context_size)."
+        )
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether the user's context alone is larger than the memory: the system would kill us."""
+        cache, limit = self.demand.cache(self.layers, self.context).ram, self.limit
+        return limit is not None and self.demand.context_fixed and cache > limit.ram + RAM_RESERVE
 
     @property
     def is_divided(self) -> bool:
@@ -126,6 +174,8 @@ class Fit(Struct, frozen=True):
     def text(self) -> str:
         """The numbers, as a part of a sentence."""
         context = f"a context of {self.context:,} tokens"
+        if self.demand.plain is not None:
+            context += " in q8_0"
         if not self.demand.gpus:
             return context
         experts = f" (without the experts of the first {self.hosted})" if self.hosted else ""
@@ -142,21 +192,35 @@ class Fit(Struct, frozen=True):
             parts.append(f"the experts of {self.hosted} layers are in the memory of the CPU")
         if self.context < demand.context:
             parts.append(f"the context has {self.context:,} of {demand.context:,} tokens")
+        if demand.plain is not None:
+            parts.append("its numbers are in q8_0 (llamacpp.cache_type_k)")
         if not parts:
-            return None
+            return self.shortage or None
         return (
             f"The model does not fit into the free memory completely: {', and '.join(parts)}. "
-            "llamacpp.gpu_layers, llamacpp.cpu_moe and llamacpp.context_size set other numbers."
-        )
+            "llamacpp.gpu_layers, llamacpp.cpu_moe and llamacpp.context_size set other numbers. "
+            f"{self.shortage}"
+        ).rstrip()
+
+    def misplaced(self, places: Mapping[str, int]) -> str | None:
+        """A notice if llama.cpp has put layers onto the CPU that should be elsewhere."""
+        missing = self.layers - sum(count for name, count in places.items() if name != "CPU")
+        if not places or missing <= 0:
+            return None
+        others = f"{missing} of {self.demand.all_layers} layers, which should be on"
+        return f"llama.cpp has put {others} {self.demand.place}, onto the CPU; that is slow."
 
     def applied(self, settings: LlamaCppSection) -> LlamaCppSection:
         """The settings with these numbers; unchanged if the model fits."""
-        if not self.is_reduced:
-            return settings
-        layers = self.layers if self.layers < self.demand.layers else settings.gpu_layers
-        context = self.context if self.context < self.demand.context else settings.context_size
-        changed = {"gpu_layers": layers, "context_size": context, "cpu_moe": self.hosted}
-        return settings.model_copy(update=changed)
+        demand = self.demand
+        changed: dict[str, object] = {} if demand.plain is None else dict(_QUANTIZED)
+        if self.layers < demand.layers:
+            changed["gpu_layers"] = self.layers
+        if self.context < demand.context:
+            changed["context_size"] = self.context
+        if self.hosted > demand.hosted:
+            changed["cpu_moe"] = self.hosted
+        return settings.model_copy(update=changed) if changed else settings
 
     def smaller(self) -> "Fit | None":
         """The next attempt after a lack of memory: GPUs lose experts, then context, then layers."""
@@ -169,48 +233,46 @@ class Fit(Struct, frozen=True):
         return None
 
 
-def demand_of(
-    header: gguf.GgufHeader,
-    settings: LlamaCppSection,
-    env: Mapping[str, str],
-    *,
-    devices: int,
-    sequences: int = 1,
-) -> Demand:
-    """What a model needs with these settings on so many GPUs; raises ConfigError."""
-    sizes = model_sizes(header, settings)
-    layers = params.gpu_layers(settings, env)  # -1 for all
-    most = len(sizes.layers) + 1 if devices else 0  # the output counts as one
-    return Demand(
-        sizes=sizes,
-        layers=min(most, layers) if layers >= 0 else most,
-        context=settings.context_size or sizes.trained_context,
-        layers_fixed=layers >= 0,
-        context_fixed=settings.context_size > 0,
-        sequences=sequences if sizes.keeps_state else 1,
-        settings=settings,
-        gpus=devices,
-        streams=sequences if settings.deterministic else 1,
-        hosted=min(len(sizes.layers), max(0, settings.cpu_moe)),
-    )
-
-
 def fit(demand: Demand, limit: Memory) -> Fit:
-    """The most that fits into `limit`: experts leave GPUs first, then context, then layers.
+    """The most that fits into `limit`; if nothing fits, the least that may be tried.
 
-    If nothing fits, it is the least that may be tried.
+    The cache is quantized where a plain one leaves less context than an agent should have, or
+    fewer layers on GPUs.
     """
-    layers, context, most = demand.layers, demand.context, demand.most_hosted
-    if whole := _with_fewest_hosted(demand, layers, context, limit):
-        return whole
-    least_context = context if demand.context_fixed else min(context, MIN_CONTEXT)
-    if not demand.layers_fixed:  # as many as leave room for the least context
-        fits = (Fit(demand, n, least_context, most) for n in range(layers, 0, -1))
-        layers = next((fit.layers for fit in fits if _fits(fit, limit)), 0)
+    goal = min(demand.context, AGENT_CONTEXTS[0])
+    plain = _fit(demand, limit)
+    if _rank(plain, limit) >= (True, demand.layers, goal) or demand.quantized is None:
+        return plain
+    smaller = _fit(demand.quantized, limit)
+    if not demand.context_fixed:  # for more than that, a plain cache is better
+        smaller = structs.replace(smaller, context=min(smaller.context, goal))
+    return smaller if _rank(smaller, limit) > _rank(plain, limit) else plain
+
+
+def _rank(fit: Fit, limit: Memory) -> tuple[bool, int, int]:
+    """What counts most of a fit: that it fits, its layers on GPUs, and a context for an agent."""
+    return _fits(fit, limit), fit.layers, min(fit.context, AGENT_CONTEXTS[0])
+
+
+def _fit(demand: Demand, limit: Memory) -> Fit:
+    """The most that fits into `limit` with the cache of `demand`.
+
+    Experts leave GPUs until an agent has its context, then context, then layers.
+    """
+    layers, most = demand.layers, demand.most_hosted
+    goals = [demand.context]
     if not demand.context_fixed:
-        context = _largest_context(demand, layers, limit)
-    least = Fit(demand, layers, context, most if layers else demand.hosted)
-    return _with_fewest_hosted(demand, layers, context, limit) or least
+        goals = [min(demand.context, goal) for goal in AGENT_CONTEXTS]
+    tried = [_with_fewest_hosted(demand, layers, goal, limit) for goal in goals]
+    if fits := [fit for fit in tried if fit is not None]:  # weights on the disk are a last resort
+        return _widened(next((f for f in fits if f.memory.fits(limit)), fits[0]), limit)
+    if not demand.layers_fixed:  # as many as leave room for the context that an agent needs
+        attempts = (Fit(demand, n, goals[-1], most, limit) for n in range(layers, 0, -1))
+        layers = next((fit.layers for fit in attempts if _fits(fit, limit)), 0)
+    least = Fit(demand, layers, goals[-1], most if layers else demand.hosted, limit)
+    if not demand.context_fixed:
+        least = _widened(least, limit)
+    return _with_fewest_hosted(demand, layers, least.context, limit) or least
 
 
 def _with_fewest_hosted(demand: Demand, layers: int, context: int, limit: Memory) -> Fit | None:
@@ -218,7 +280,7 @@ def _with_fewest_hosted(demand: Demand, layers: int, context: int, limit: Memory
     most = demand.most_hosted
     # llama.cpp divides layers among several GPUs by their number: only all or none stay equal.
     step = 1 if demand.gpus < 2 else max(1, most - demand.hosted)
-    fits = (Fit(demand, layers, context, n) for n in range(demand.hosted, most + 1, step))
+    fits = (Fit(demand, layers, context, n, limit) for n in range(demand.hosted, most + 1, step))
     return next((fit for fit in fits if _fits(fit, limit)), None)
 
 
@@ -268,9 +330,22 @@ def fit_model(
     """
     if devices is None:
         devices = model_gpus(settings)
-    demand = demand_of(header, settings, os.environ, devices=len(devices), sequences=sequences)
-    if any(device.remote for device in devices):
-        demand = structs.replace(demand, place="the RPC workers")
+    sizes = model_sizes(header, settings)
+    layers = params.gpu_layers(settings, os.environ)  # -1 for all
+    most = len(sizes.layers) + 1 if devices else 0  # the output counts as one
+    demand = Demand(
+        sizes=sizes,
+        layers=min(most, layers) if layers >= 0 else most,
+        context=settings.context_size or sizes.trained_context,
+        layers_fixed=layers >= 0,
+        context_fixed=settings.context_size > 0,
+        sequences=sequences if sizes.keeps_state else 1,
+        settings=settings,
+        gpus=len(devices),
+        place="the RPC workers" if any(device.remote for device in devices) else "the GPU",
+        streams=sequences if settings.deterministic else 1,
+        hosted=min(len(sizes.layers), max(0, settings.cpu_moe)),
+    )
     if has_gpu() and not devices:  # nothing is known about the memory of GPUs
         return Fit(demand, demand.layers, demand.context, demand.hosted)
     if limit is None:
@@ -280,26 +355,32 @@ def fit_model(
 
 
 def load_fitted(first: Fit, load: Callable[[Fit], T]) -> tuple[T, Fit]:
-    """Load a model, with less each time that memory is short; raises ModelLoadError."""
+    """Load a model, with less each time that memory is short; raises ModelLoadError.
+
+    Where llama.cpp has no flash attention for a model, it refuses a quantized cache.
+    """
     attempt = first
     for _ in range(MAX_ATTEMPTS - 1):
         try:
             return load(attempt), attempt
         except MemoryShortageError as error:
-            less = attempt.smaller()
-            if less is None:
-                raise
-            logger.info("Loading with less memory: %s", error)
-            attempt = less
+            less, reason = attempt.smaller(), error
+        except ModelLoadError as error:
+            plain, reason = attempt.demand.plain, error
+            less = plain and attempt.limit and _fit(plain, attempt.limit)
+        if less is None:
+            raise reason
+        logger.info("Loading with less memory: %s", reason)
+        attempt = less
     return load(attempt), attempt
 
 
-def _largest_context(demand: Demand, layers: int, limit: Memory) -> int:
-    """The largest context that fits with so many layers on GPUs, but at least MIN_CONTEXT."""
-    context, hosted = demand.context, demand.most_hosted
-    while context > MIN_CONTEXT and not _fits(Fit(demand, layers, context, hosted), limit):
+def _widened(fit: Fit, limit: Memory) -> Fit:
+    """The same with the largest context that fits, but at least MIN_CONTEXT."""
+    context = fit.demand.context
+    while context > MIN_CONTEXT and not _fits(structs.replace(fit, context=context), limit):
         context = max(MIN_CONTEXT, step_below(context - 1))
-    return context
+    return structs.replace(fit, context=context)
 
 
 def _fits(fit: Fit, limit: Memory) -> bool:

@@ -1,7 +1,6 @@
-"""Files of models in GGUF: where one is, what its header says, and whether it is whole."""
+"""Files of models in GGUF: what the header says, and whether the file is whole."""
 
 import mmap
-import os
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +9,6 @@ from typing import Any, cast
 
 from msgspec import Struct, structs
 
-from shepherd.catalog.model_files import SUFFIX, model_files, models_in
 from shepherd.errors import ModelLoadError
 
 _MAGIC = b"GGUF"
@@ -263,64 +261,3 @@ def number_of(values: Mapping[str, Any], key: str, default: int = 0) -> int:
     """A whole number of a header; bools, which are numbers in Python, are none here."""
     value = values.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) else default
-
-
-def locate_model(name: str, models_dir: str | Path, cwd: Path | None = None) -> Path:
-    """The file of a path, or of a model in `models_dir`, with or without its suffix.
-
-    The beginning of a name is enough if only one model matches. If none does, the stores of other
-    programs are searched, where a model stays. Raises ModelLoadError, which lists the models.
-    """
-    models = Path(models_dir).expanduser()
-    path = Path(name).expanduser()
-    # A file of the current directory comes before a model of the same name.
-    roots = [Path()] if path.is_absolute() else [cwd or Path.cwd(), models]
-    for root in roots:
-        for candidate in (root / path, root / f"{path}{SUFFIX}"):
-            if candidate.is_file():
-                return _file_of(candidate)
-    directories = [root / path for root in roots if (root / path).is_dir()]
-    if directories:
-        return _only_model(directories[0])
-    return _by_prefix(name, models)
-
-
-def available_models(models_dir: Path) -> list[Path]:
-    """The models in a directory, at most one level down, first parts only of split files."""
-    return [model.path for model in models_in(models_dir)]
-
-
-def _file_of(path: Path) -> Path:
-    """The file itself; a link to a file of another type stays a link.
-
-    Hugging Face's cache has links to files named by their hash, without other parts beside them.
-    """
-    target = path.resolve()
-    return target if target.suffix == path.suffix else path.absolute()
-
-
-def _only_model(directory: Path) -> Path:
-    """The model in a directory that has just one; raises ModelLoadError, which names them."""
-    models = available_models(directory)
-    if len(models) == 1:
-        return _file_of(models[0])
-    names = ", ".join(path.name for path in models[:10]) or f"no {SUFFIX} file"
-    raise ModelLoadError(f"{directory} is a directory; name one model in it ({names}).")
-
-
-def _by_prefix(name: str, models_dir: Path) -> Path:
-    """The only model whose name begins so."""
-    models = available_models(models_dir)
-    start = name.lower()
-    named = {path.name: path for path in models if path.name.lower().startswith(start)}
-    if not named:
-        others = {file.name: file.path for file in model_files(os.environ, models_dir)}
-        named = {key: path for key, path in others.items() if key.lower().startswith(start)}
-        named = {key: path for key, path in named.items() if key.lower() == start} or named
-    if len(named) == 1:
-        return _file_of(*named.values())
-    if named:
-        raise ModelLoadError(f"'{name}' could be any of: {', '.join([*named][:10])}.")
-    names = ", ".join(path.name for path in models[:10])
-    there = f"Models there: {names}." if names else "There are no models there yet."
-    raise ModelLoadError(f"No model '{name}' as a path or in {models_dir}. {there}")

@@ -80,6 +80,7 @@ class NativeModel:
         self._lib = bindings()
         trial.try_model(path)
         native_log.take_errors()
+        native_log.take_places()
         self.name = path.name
         self.workers = workers
         self.files = MappedFiles(path)
@@ -87,6 +88,8 @@ class NativeModel:
         if not self.handle:
             self.files.close()
             raise self.load_error(f"{path} can't be loaded")
+        self.places = native_log.take_places()
+        """The number of layers on each device; the output counts as one."""
         try:
             self.vocab = vocab.Vocab(self._lib.llama_model_get_vocab(self.handle))
         except BaseException:

@@ -203,7 +203,7 @@ def _fitting_tokens(settings: LlamaCppSection, traits: ModelTraits) -> int:
 
 def _has_plain_values(settings: LlamaCppSection) -> bool:
     """Whether the V cache is not quantized."""
-    return settings.cache_type_v in ("f32", "f16", "bf16")
+    return settings.cache_type_v in ("auto", "f32", "f16", "bf16")
 
 
 def gpu_count(settings: LlamaCppSection) -> int:
@@ -252,5 +252,6 @@ def usable_cores() -> int:
 
 def _ggml_type(lib: Any, name: str) -> int:
     """ggml's number of a type; the bindings have no name for BF16 only."""
-    value: int = getattr(lib, f"GGML_TYPE_{name.upper()}", _BF16)
+    name = name.replace("auto", "f16").upper()
+    value: int = getattr(lib, f"GGML_TYPE_{name}", _BF16)
     return value

@@ -94,14 +94,7 @@ def make_plan(header: GgufHeader, settings: LlamaCppSection, machine: Machine) -
         # Which attention is faster is measured for each kind of heads when a model is loaded.
         changes = {"cache_type_k": kind, "cache_type_v": kind, "flash_attention": "on"}
         own = settings.model_copy(update=changes)
-        apart = fit_model(header, own, limit=machine.memory, devices=machine.devices)
-        if not apart.hosted:
-            return apart
-        # A context beyond what an agent likes is not worth experts on the host.
-        own = own.model_copy(update={"cpu_moe": 0})
-        together = fit_model(header, own, limit=machine.memory, devices=machine.devices)
-        is_better = together.context >= GOOD_CONTEXT and not together.is_divided
-        return together if is_better else apart
+        return fit_model(header, own, limit=machine.memory, devices=machine.devices)
 
     whole, small = fit("f16"), fit("q8_0")
     least = min(LEAST_CONTEXT, whole.demand.context)

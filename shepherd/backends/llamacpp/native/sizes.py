@@ -2,14 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, cast
 
 from msgspec import Struct
 
 from shepherd.backends.llamacpp.native import gguf, params
-from shepherd.backends.output.style import detect_style
-from shepherd.catalog.model_files import parts_of
 from shepherd.config.llamacpp import LlamaCppSection
 
 _FLOAT = 4
@@ -17,8 +14,8 @@ _FLOAT = 4
 _LAYER = re.compile(r"blk\.(?P<number>\d+)\.")
 _EXPERTS = re.compile(params.EXPERTS)
 _NUMBER_BYTES = {
-    "f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32,
-    "q4_1": 20 / 32, "q4_0": 18 / 32, "iq4_nl": 18 / 32,
+    "auto": 2.0, "f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q5_1": 24 / 32,
+    "q5_0": 22 / 32, "q4_1": 20 / 32, "q4_0": 18 / 32, "iq4_nl": 18 / 32,
 }  # fmt: skip
 """Bytes of a number in the cache, by its format."""
 
@@ -270,51 +267,3 @@ class _Values(Struct, frozen=True):
     def _value(self, key: str) -> Any:
         """A value by its name without the architecture; None without it."""
         return self.values.get(f"{self.values.get('general.architecture')}.{key}")
-
-
-_QUANTS = {
-    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K",
-    11: "Q3_K_S", 12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S",
-    17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS", 21: "Q2_K_S", 22: "IQ3_XS",
-    23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S", 29: "IQ2_M",
-    30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4",
-}  # fmt: skip
-"""llama.cpp's names by `general.file_type`."""
-
-
-class ModelSummary(Struct, frozen=True):
-    """A model; `size` is in bytes and covers all files, `context` is in tokens.
-
-    `cache_bytes` is the size of one token in the cache at f16. 0 means unknown.
-    """
-
-    path: Path
-    name: str
-    architecture: str
-    size: int
-    parameters: str
-    quantisation: str
-    context: int
-    family: str
-    cache_bytes: int
-
-    def needs(self, context: int) -> int:
-        """The approximate memory in bytes with `context` tokens of context."""
-        return self.size + self.cache_bytes * context
-
-
-def summarise(path: Path) -> ModelSummary:
-    """The summary of the model whose first file is at `path`; raises ModelLoadError."""
-    header = gguf.check_model_file(path)
-    values, sizes = header.values, model_sizes(header, LlamaCppSection())
-    return ModelSummary(
-        path=path,
-        name=gguf.text_of(values, "general.name") or path.stem,
-        architecture=gguf.text_of(values, "general.architecture"),
-        size=sum(part.stat().st_size for part in parts_of(path)),
-        parameters=gguf.text_of(values, "general.size_label"),
-        quantisation=_QUANTS.get(gguf.number_of(values, "general.file_type", -1), ""),
-        context=sizes.trained_context,
-        family=detect_style(gguf.text_of(values, "tokenizer.chat_template")).family,
-        cache_bytes=sum(sizes.cells),
-    )

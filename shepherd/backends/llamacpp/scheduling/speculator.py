@@ -6,13 +6,13 @@ from contextlib import ExitStack
 from typing import Any
 
 from shepherd.backends.llamacpp.native.context import NativeContext, Span
-from shepherd.backends.llamacpp.native.gguf import check_model_file, locate_model
+from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
 from shepherd.backends.llamacpp.scheduling import draft_model, drafts
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.scheduling.mtp import MtpHead
-from shepherd.catalog.model_files import parts_of
+from shepherd.catalog.model_files import locate_model, parts_of
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import ModelLoadError
 

@@ -77,6 +77,20 @@ def plan_rows(header: "GgufHeader", settings: LlamaCppSection) -> dict[str, str]
     }
 
 
+def hub_name(name: str, settings: LlamaCppSection) -> str:
+    """OWNER/NAME:QUANT of a model of the table, in the quantisation that suits this machine.
+
+    Another name stays as it is.
+    """
+    from shepherd.backends.llamacpp.native import picking
+
+    model = find_local_model(name)
+    if model is None:
+        return name
+    quant = picking.best_quant(model, settings, picking.this_machine(settings)).quant
+    return f"{model.repository}:{quant}"
+
+
 def absent_rows(name: str, settings: LlamaCppSection) -> dict[str, str]:
     """The same of a model that is not here: one of the table, or OWNER/NAME:QUANT on the hub.
 

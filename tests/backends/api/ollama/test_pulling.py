@@ -7,9 +7,9 @@ from shepherd.backends.api.ollama_models import (
     MAX_ATTEMPTS,
     RESUMED,
     OllamaManager,
-    PullProgress,
     pull_on,
 )
+from shepherd.catalog.hub import PullProgress
 from shepherd.errors import InvalidRequestError, UnreachableError
 from tests.backends.api.ollama.managed import STEPS
 from tests.backends.api.upstream import Reply, Upstream

@@ -55,7 +55,7 @@ def test_a_worker_keeps_its_own_reserve() -> None:
 
 
 def test_what_does_not_fit_onto_workers_stays_here() -> None:
-    header, own = check_model_file(PUP), settings(context_size=512)
+    header, own = check_model_file(PUP), settings(context_size=512, cache_type_k="f16")
     fit = fit_model(header, own, devices=[WORKER])
     assert "7 of 7 layers on the RPC workers" in fit.text
     small = fit_model(header, own, devices=[replace(WORKER, free=11 * 1024**2)])
