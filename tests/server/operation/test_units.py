@@ -1,4 +1,4 @@
-"""The unit of systemd and the Dockerfile, as far as they can be run here."""
+"""The unit of systemd and the Dockerfiles, as far as they can be run here."""
 
 import json
 import re
@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from tests.server.harness import scripted
 
 ROOT = Path(__file__).parents[3]
 UNIT = ROOT / "config" / "systemd" / "shepherd.service"
-DOCKERFILE = ROOT / "config" / "docker" / "Dockerfile"
+DOCKERFILE, RAY_DOCKERFILE = (ROOT / "config" / name / "Dockerfile" for name in ("docker", "ray"))
 ANALYZE = shutil.which("systemd-analyze")
 HADOLINT = shutil.which("hadolint", path=str(Path(sys.executable).parent))
 MAX_EXPOSURE = "20"  # tenths
@@ -74,32 +75,66 @@ def test_the_unit_starts_reloads_and_ends_the_server(tmp_path: Path) -> None:
     assert int(unit_value("TimeoutStopSec")) > ServerSettings().shutdown_seconds
 
 
-def instructions() -> list[tuple[str, str]]:
-    """The instructions of the Dockerfile with their arguments."""
-    text = re.sub(r"^#.*\n", "", DOCKERFILE.read_text(), flags=re.MULTILINE)
+def instructions(file: Path) -> list[tuple[str, str]]:
+    """The instructions of a Dockerfile with their arguments."""
+    text = re.sub(r"^#.*\n", "", file.read_text(), flags=re.MULTILINE)
     lines = text.replace("\\\n", " ").splitlines()
     return [(line.split()[0], line.partition(" ")[2].strip()) for line in lines if line.strip()]
 
 
-def arguments(name: str) -> list[str]:
-    return [rest for instruction, rest in instructions() if instruction == name]
+def arguments(name: str, file: Path = DOCKERFILE) -> list[str]:
+    return [rest for instruction, rest in instructions(file) if instruction == name]
 
 
-def test_the_image_runs_without_root_and_without_secrets() -> None:
-    assert len(arguments("FROM")) == 2
-    assert arguments("USER") == ["10001"]
-    text = DOCKERFILE.read_text()
+each_image = pytest.mark.parametrize("file", [DOCKERFILE, RAY_DOCKERFILE], ids=["docker", "ray"])
+
+
+@each_image
+def test_the_image_runs_without_root_and_without_secrets(file: Path) -> None:
+    assert len(arguments("FROM", file)) == (2 if file is DOCKERFILE else 1)
+    assert arguments("USER", file)[-1] in ("10001", "1000")
+    text = file.read_text()
     assert not re.search(r"(?i)(secret|password|token|api_key)\s*=", text)
-    assert not arguments("ARG")
-    ignored = Path(f"{DOCKERFILE}.dockerignore").read_text().splitlines()
+    assert not arguments("ARG", file)
+    ignored = Path(f"{file}.dockerignore").read_text().splitlines()
     assert "*" in ignored
-    own = [rest.split()[:-1] for rest in arguments("COPY") if not rest.startswith("--from")]
-    sources = {source for part in own for source in part}
+    own = [rest.split()[:-1] for rest in arguments("COPY", file) if not rest.startswith("--from")]
+    sources = {source for part in own for source in part if not source.startswith("--chown")}
     assert {f"!{source}" for source in sources} <= {*ignored}
     assert all((ROOT / source).exists() for source in sources)
 
 
-@pytest.mark.parametrize("command", arguments("RUN"))
+@each_image
+def test_the_image_compiles_for_all_processors_and_tells_its_health(file: Path) -> None:
+    """Its steps in their order: a compiler and the options come before the package."""
+    order = [f"{name} {rest}" for name, rest in instructions(file)]
+    (compiler,) = (n for n, step in enumerate(order) if "build-essential cmake" in step)
+    (options,) = (n for n, step in enumerate(order) if "-DGGML_NATIVE=OFF" in step)
+    builds = [n for n, step in enumerate(order) if "pip install" in step]
+    assert compiler < options < min(builds)
+    assert len(arguments("HEALTHCHECK", file)) == 1
+
+
+def test_the_package_builds_from_what_the_image_of_ray_copies(tmp_path: Path) -> None:
+    """pip takes the directory that the steps fill, without anything else of the repository."""
+    for rest in arguments("COPY", RAY_DOCKERFILE):
+        *sources, target = [part for part in rest.split() if not part.startswith("--")]
+        folder = tmp_path / target.removeprefix("/tmp/")
+        for source in sources:
+            if (ROOT / source).is_dir():
+                shutil.copytree(ROOT / source, folder, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                folder.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / source, folder)
+    text = (tmp_path / "shepherd" / "pyproject.toml").read_text()
+    project = tomllib.loads(text)["project"]
+    assert "ray" in project["optional-dependencies"]
+    for named in (project["readme"], *project["license-files"]):
+        assert (tmp_path / "shepherd" / named).exists()
+    assert (tmp_path / "shepherd" / "shepherd" / "__main__.py").exists()
+
+
+@pytest.mark.parametrize("command", [*arguments("RUN"), *arguments("RUN", RAY_DOCKERFILE)])
 def test_the_commands_of_the_build_are_valid_shell(command: str) -> None:
     assert run(["sh", "-n", "-c", command]).returncode == 0
 
@@ -131,5 +166,5 @@ def test_the_entry_point_serves_with_keys(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(HADOLINT is None, reason="hadolint is not installed")
 def test_hadolint_has_no_complaint() -> None:
-    checked = run([str(HADOLINT), str(DOCKERFILE)])
+    checked = run([str(HADOLINT), str(DOCKERFILE), str(RAY_DOCKERFILE)])
     assert (checked.returncode, checked.stdout) == (0, "")
