@@ -112,11 +112,25 @@ class Notice(Struct, frozen=True):
 
 
 class PrefillProgress(Struct, frozen=True):
-    """Of `total` tokens of a prompt `done` are in memory, and `cached` were there before."""
+    """Of `total` tokens of a prompt `done` are in memory, and `cached` were there before.
+
+    With a `place` the prompt is not read yet: it waits there (the first one is 1) and will probably
+    begin in `seconds`, 0 if that is unknown. Notices do not have these two.
+    """
 
     done: int
     total: int
     cached: int = 0
+    place: int = 0
+    seconds: float = 0.0
+
+    @property
+    def waits(self) -> str:
+        """That it waits, as a text; "" if it is being read."""
+        if not self.place:
+            return ""
+        begin = f", about {self.seconds:.0f} s" if self.seconds >= 1 else ""
+        return f"waiting, position {self.place} in the queue{begin}"
 
     @property
     def notice(self) -> Notice:

@@ -1,7 +1,7 @@
 """The interface of every backend, and the result of a generation."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from enum import StrEnum
 from types import TracebackType
@@ -97,12 +97,29 @@ class UpstreamState(Struct, frozen=True):
         return f"{self.url} {self.health} ({', '.join(counts)}){reason}"
 
 
+class RequestState(Struct, frozen=True):
+    """A request that runs, or waits at a `place` (the first one is 1), and whose it is.
+
+    It came before `seconds`, and will probably begin in `expected` seconds; 0 is unknown.
+    """
+
+    tenant: str
+    prompt_tokens: int
+    cached_tokens: int
+    generated: int
+    seconds: float
+    place: int = 0
+    expected: float = 0.0
+
+
 class BackendStatus(Struct, frozen=True):
     """What status pages and metrics show of a backend, as far as it is known.
 
     `cache_tiers` are its caches of prompts, the fastest first. `upstreams` are the servers between
-    which it chooses, () for a single one. `waiting_requests` wait for the model. It has computed
-    `batches`, which had `batch_parts` of requests together.
+    which it chooses, () for a single one. `waiting_requests` wait for the model, and `requests` are
+    these and those that run, where an engine of this process knows them. `seconds` of it are those
+    that each tenant has used lately. It has computed `batches`, which had `batch_parts` of requests
+    together.
     """
 
     cache_tiers: tuple[CacheTier, ...] = ()
@@ -110,6 +127,8 @@ class BackendStatus(Struct, frozen=True):
     waiting_requests: int = 0
     batches: int = 0
     batch_parts: int = 0
+    requests: Sequence[RequestState] = ()
+    seconds: Mapping[str, float] = {}
 
 
 class Concurrency(Struct, frozen=True):

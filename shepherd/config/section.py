@@ -98,6 +98,13 @@ class ShowToolCalls(StrEnum):
     CONTENT = "content"
 
 
+class SharedPrefix(StrEnum):
+    """What keys share of the texts that are in a model's memory."""
+
+    PROMPT = "prompt"
+    KEY = "key"
+
+
 class LogFormat(StrEnum):
     """The form of the server's log."""
 

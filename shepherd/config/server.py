@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias
 from pydantic import AfterValidator, Field, ValidationError, WrapValidator
 
 from shepherd import durations, validation
-from shepherd.config.section import LIVE, AuthMode, LogFormat, Section, ShowToolCalls
+from shepherd.config.section import LIVE, AuthMode, LogFormat, Section, SharedPrefix, ShowToolCalls
 
 PASSWORD_PLACE = r"(|file|keyring|env:[A-Za-z_][A-Za-z0-9_]*)"
 MAX_TARGETS = 20
@@ -160,6 +160,10 @@ class ServerSection(DoorSettings):
 
     metrics_open: Annotated[bool, LIVE] = False
     """Answer `/metrics` without a key; else it needs the scope admin."""
+
+    shared_prefix: Annotated[SharedPrefix, LIVE] = Field(default=SharedPrefix.PROMPT, strict=False)
+    """What keys share of the texts that are in a model's memory: `prompt`, a system message with
+    tools that both have sent whole, or `key`, nothing."""
 
     usage_days: int = Field(default=400, ge=1, le=36_500)
     """Days for which the usage of keys is kept."""

@@ -297,7 +297,7 @@ class ProgressStream:
 
     def listen(self, event: events.Event) -> bool:
         """The callback for the prompt."""
-        if isinstance(event, events.PrefillProgress):
+        if isinstance(event, events.PrefillProgress) and not event.place:
             self._reports.put_nowait(self._report(event.total, event.cached, event.done))
         return log_warnings(event)
 

@@ -19,6 +19,8 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from shepherd.backends.tenant import serving_tenant
+from shepherd.config.section import SharedPrefix
 from shepherd.conversation.shared.updates import CLIENT_HEADER, REQUEST_HEADER
 from shepherd.errors import ConfigError
 from shepherd.server import errors, responses
@@ -84,7 +86,9 @@ class Guard(Struct, frozen=True, eq=False):
         if record.admission is None:  # no key is needed, so none can be removed
             await self.app(scope, receive, send)
         else:
-            await self._serve_while_valid(record.admission, scope, receive, send)
+            key, sharing = record.admission.key, self.doors.settings.shared_prefix
+            with serving_tenant(key.tenant(shares_prompts=sharing is SharedPrefix.PROMPT)):
+                await self._serve_while_valid(record.admission, scope, receive, send)
 
     async def _admit(self, record: RequestRecord, scope: Scope) -> None:
         """Raise ApiError for a request that is not served; count it otherwise."""

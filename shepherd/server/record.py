@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from starlette.requests import Request
 from starlette.types import Scope
 
+from shepherd.events import PrefillProgress
 from shepherd.messages import Message
 from shepherd.server.access.key import ApiKey, KeyScope
 from shepherd.server.access.keys import Admission
@@ -37,6 +38,9 @@ TOOLS_HEADER = "x-shepherd-tools"
 EVICTED_HEADER = "x-shepherd-evicted"
 """In the response: how many of the oldest messages have left."""
 
+QUEUE_HEADER = "x-shepherd-queue"
+"""In the response: the place at which the request has waited, and the seconds expected then."""
+
 LEFT_OUT_HEADER = "x-shepherd-tools-left-out"
 """In the response: the types of tools that run at their vendor only, and were not offered."""
 
@@ -52,7 +56,8 @@ class RequestRecord(Struct, eq=False):
     of the model that answers. `admission` has its key, if one is needed. `waited` are the seconds
     for which it waited for a model, and `first_token` those from its arrival to the first text.
     `has_begun` and `has_ended` are about its response. `streams` tells that an answer has begun
-    which the frame of an error can end; `failure` is then the status of that error.
+    which the frame of an error can end; `failure` is then the status of that error. While the
+    prompt waits for others, `waits` tells its place.
     """
 
     id: str
@@ -72,6 +77,7 @@ class RequestRecord(Struct, eq=False):
     waited: float = 0.0
     first_token: float | None = None
     failure: int = 0
+    waits: str = ""
 
     @property
     def seconds(self) -> float:
@@ -181,6 +187,12 @@ class RequestOptions(Struct, frozen=True):
         """Count messages that have left."""
         count = int(self.response_headers.get(EVICTED_HEADER, "0")) + len(messages)
         self.response_headers[EVICTED_HEADER] = str(count)
+
+    def note_place(self, progress: PrefillProgress) -> None:
+        """Tell the first place at which the prompt waits."""
+        if progress.place:
+            text = f"position={progress.place}, expected={progress.seconds:.0f}"
+            self.response_headers.setdefault(QUEUE_HEADER, text)
 
     def note_left_out(self, types: Iterable[str]) -> None:
         """Name the types of tools that the model is not offered; clients may have put any text."""

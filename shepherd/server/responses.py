@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -52,6 +52,9 @@ class StreamFormat(Struct, frozen=True):
 
 
 SERVER_SENT_EVENTS = StreamFormat("text/event-stream", ": keep-alive\n\n")
+PLACE_SECONDS = 2.0
+"""The seconds after which a stream tells the place at which its request waits."""
+
 STREAMED: dict[int | str, dict[str, Any]] = {
     200: {"content": {SERVER_SENT_EVENTS.media_type: {"schema": {"type": "string"}}}}
 }
@@ -64,9 +67,10 @@ JSON_ARRAY = StreamFormat("application/json")
 class EventStreamResponse(Response):
     """Sends the frames of `open_frames` as long as the client is connected.
 
-    The headers wait for the first frame, or for `keepalive` seconds. An earlier failure is an
-    ordinary error response. A later failure is the last event, in the shape of the API. During
-    silence a filler is sent every `keepalive` seconds, if the format has one.
+    The headers wait for the first frame, or for `keepalive` seconds. A request that waits for
+    others gets them earlier, with comments that tell its place, if the format has comments. An
+    earlier failure is an ordinary error response. A later failure is the last event, in the shape
+    of the API. During silence a filler is sent every `keepalive` seconds, if the format has one.
     """
 
     charset = "utf-8"
@@ -98,7 +102,15 @@ class EventStreamResponse(Response):
     async def _respond(self, scope: Scope, send: Send) -> None:
         """Send all frames; the last ones only after `open_frames` was left, which ends the work."""
         last = ""
-        async with self._open_frames() as frames:
+        async with AsyncExitStack() as held:
+            try:
+                frames = await self._opened(held, scope, send)
+            except Exception as error:
+                if not self._has_begun:  # an error response can still be sent
+                    raise
+                text = record_of(scope).error_event(self._to_error(error))
+                await self._write(scope, send, text, more=False)
+                return
             pump = _Pump(frames)
             try:
                 while not pump.ended:
@@ -110,6 +122,19 @@ class EventStreamResponse(Response):
             finally:
                 await pump.aclose()
         await self._write(scope, send, last, more=False)
+
+    async def _opened(self, held: AsyncExitStack, scope: Scope, send: Send) -> Frames:
+        """The frames; while the prompt waits for others, comments tell the client its place."""
+        opening = asyncio.create_task(held.enter_async_context(self._open_frames()))
+        try:
+            while not opening.done():
+                await asyncio.wait({opening}, timeout=PLACE_SECONDS)
+                waits = record_of(scope).waits
+                if waits and not opening.done() and self._filler.startswith(":"):
+                    await self._write(scope, send, f": {waits}\n\n")
+        finally:
+            await end_tasks(opening)  # if the client has left; its error is raised below
+        return await opening
 
     async def _next(self, pump: "_Pump", scope: Scope) -> str:
         """The next frames, a filler for silence, or an error's frame once the headers are sent."""

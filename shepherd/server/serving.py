@@ -39,7 +39,7 @@ from shepherd.server.generation import (
     log_warnings,
     open_choices,
 )
-from shepherd.server.record import RequestOptions, key_has, options_of
+from shepherd.server.record import RequestOptions, current_record, key_has, options_of
 from shepherd.session import Session
 from shepherd.turn.fitting import make_room
 
@@ -224,6 +224,14 @@ class Serving(Struct, frozen=True, eq=False):
         """The generations of the answer, whose tokens are held before and counted after."""
         budget = self.context.meter.budget()
         observer, exchange = self._observed(model.info, exchange, budget)
+        record = current_record()
+
+        def listen(event: events.Event) -> bool:
+            if isinstance(event, events.PrefillProgress) and record is not None:
+                record.waits = event.waits
+                self.options.note_place(event)
+            return callback(event)
+
         work = Work(
             [exchange.session, *exchange.later],
             exchange.count,
@@ -235,7 +243,7 @@ class Serving(Struct, frozen=True, eq=False):
                 # here `work.max_tokens` is what the key allows
                 answering = Answering(model, work.max_tokens, observer)
                 try:
-                    async with _choices(answering, exchange, callback) as choices:
+                    async with _choices(answering, exchange, listen) as choices:
                         exchange.answer.attach(choices)
                         try:
                             yield choices

@@ -15,6 +15,7 @@ import pytest
 
 from shepherd.backends.llamacpp.cache.disk_cache import DiskCache, Fingerprint, fingerprint
 from shepherd.backends.llamacpp.cache.disk_file import StateFolder
+from shepherd.backends.llamacpp.cache.prefixes import Query
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.models import builtin_model
 from tests.backends.llamacpp import tiny
@@ -95,7 +96,7 @@ def test_files_from_the_future_do_not_keep_their_place(tmp_path: Path) -> None:
         cache.save(stored(number, 300, 20_000, time.time() + 10 * YEAR))
     now = stored(5, 300, 20_000, time.time())
     cache.save(now)
-    found, length = cache.find(now.tokens, rolls_back=True)
+    found, length = cache.find(Query(now.tokens), rolls_back=True)
     assert found is not None
     assert length == 299
     assert len(list(folder.glob("*.state"))) == 2

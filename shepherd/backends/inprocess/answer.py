@@ -17,6 +17,16 @@ class Progress(Struct, frozen=True):
     cached: int = 0
 
 
+class Queued(Struct, frozen=True):
+    """The request waits at this place, the first one is 1, and will probably start in `seconds`.
+
+    0 seconds are unknown.
+    """
+
+    place: int
+    seconds: float
+
+
 class Ready(Struct, frozen=True):
     """The prompt is in memory; `cached` of its tokens were there before."""
 
@@ -51,7 +61,7 @@ class Failed(Struct, frozen=True):
     error: errors.BackendError
 
 
-Update = Progress | Ready | Text | Finished | Failed
+Update = Queued | Progress | Ready | Text | Finished | Failed
 
 
 class Answer:
@@ -92,7 +102,7 @@ class Answer:
                     self.finished = update
                 case Failed(error=error):
                     raise error
-                case Progress() | Ready():
+                case Queued() | Progress() | Ready():
                     pass  # they are about the prompt, and make no event here
         if text:
             self._feed("".join(text))

@@ -2,6 +2,7 @@
 
 import logging
 import re
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
@@ -27,7 +28,12 @@ logger = logging.getLogger(__name__)
 
 _TAIL_CHARACTERS = 256
 _MESSAGE_OVERHEAD = 8
+_HEADS = 8
+"""System messages with tools whose tokens are known."""
+_Head = tuple[str, tuple[ToolSpec, ...]]
 _USER = Message.user(".")
+_OTHER = Message.user("\u2400")
+"""A message that nobody writes: where it begins, a conversation differs."""
 _CALL = ToolCall("call00000", "tool", {})
 _TOOL = ToolSpec("tool", "A tool.", {"type": "object", "properties": {}})
 _EVERYTHING = Conversation(
@@ -84,6 +90,7 @@ class PromptBuilder:
         self.notice = ""
         """What the user should know of the template; "" if there is nothing."""
         self._base_counts: dict[Role, int] = {}
+        self._heads = deque[tuple[_Head, list[int]]](maxlen=_HEADS)
         self._tokenize = self._fragments.tokenize
         if not self._pieces_join():
             logger.info("Prompts are tokenized as a whole: special tokens overlap")
@@ -115,6 +122,16 @@ class PromptBuilder:
         tokens, tail = self._with_images(rendered, images) if images else self._tokenize(rendered)
         text_tail = without_marks(rendered[-_TAIL_CHARACTERS:])
         return Prompt(tokens, tail, text_tail, warning)
+
+    def head(self, conversation: Conversation, tokens: Sequence[int]) -> int:
+        """How many tokens of a prompt come from its system message and its tools."""
+        parts = (conversation.system, conversation.tools)
+        head = next((head for known, head in self._heads if known == parts), None)
+        if head is None:
+            alone = replace(conversation, messages=(_OTHER,), images={}, continues=False)
+            head = self._tokenize(self._render(alone, answer=False)[0])[0]
+            self._heads.append((parts, head))
+        return next((i for i, (a, b) in enumerate(zip(head, tokens, strict=False)) if a != b), 0)
 
     def rendered(self, conversation: Conversation, *, answer: bool = True) -> str:
         """The prompt as text, as it would be without control tokens in its content."""

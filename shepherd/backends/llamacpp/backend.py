@@ -65,7 +65,7 @@ class LlamaCppBackend(Backend):
         self._pool = engine.scheduler.pool
         self._context = engine.context
         self._capacity = engine.context.sequences + engine.settings.max_queue
-        """Requests that may run and wait together."""
+        """Requests of one tenant that may run and wait together."""
         self._jobs: set[Job] = set()
         self._tool_times = ToolTimes()
         self._long_texts = TextThread("llama.cpp long texts")
@@ -130,9 +130,14 @@ class LlamaCppBackend(Backend):
 
     @property
     def status(self) -> BackendStatus:
+        queue = self._scheduler.queue
+        # The owner thread changes the jobs meanwhile, so that these are numbers of some moment.
+        requests = [job.state(queue.seconds_per_place) for job in self._jobs]
         return BackendStatus(
             self._pool.tiers,
-            waiting_requests=self._scheduler.queue.waiting,
+            waiting_requests=queue.waiting,
+            requests=requests,
+            seconds=queue.accounts.seconds,
             batches=self._context.decoded_batches,
             batch_parts=self._context.decoded_parts,
         )
@@ -214,8 +219,9 @@ class LlamaCppBackend(Backend):
         self, request: Request, session: Session, callback: EventCallback
     ) -> LlamaPrefilled:
         """Queue a request and wait until its prompt is in memory; raises BusyError."""
-        if len(self._jobs) >= self._capacity:
-            raise BusyError(f"{len(self._jobs)} requests are running or waiting; try again later")
+        own = sum(job.account.tenant.name == request.tenant.name for job in self._jobs)
+        if own >= self._capacity:
+            raise BusyError(f"{own} requests are running or waiting; try again later")
         handle = self._submit(request)
         try:
             if not self._send_warnings(session, request, callback):

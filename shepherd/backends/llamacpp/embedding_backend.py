@@ -2,7 +2,7 @@
 
 import asyncio
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -14,6 +14,7 @@ from shepherd.backends import embedding
 from shepherd.backends.base import Backend, BackendStatus, Generation, ModelInfo, Prefilled
 from shepherd.backends.inprocess.threads import TextThread
 from shepherd.backends.llamacpp.embedding_engine import PooledEngine, Pooling, kind_of
+from shepherd.backends.tenant import current_tenant
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import BackendError, BusyError, InvalidRequestError
 from shepherd.events import EventCallback
@@ -44,7 +45,7 @@ class _Waiting(Struct, eq=False):
 class EmbeddingQueue:
     """Passes texts to `compute`: at most `max_texts` at once, of about `max_tokens` together.
 
-    All requests get their turn in each batch. `max_requests` may wait or run.
+    All requests get their turn in each batch. `max_requests` of a tenant may wait or run.
     """
 
     def __init__(
@@ -55,8 +56,8 @@ class EmbeddingQueue:
         self._max_texts = max_texts
         self._max_requests = max_requests
         self._waiting: deque[_Waiting] = deque()
-        self.running = 0
-        """The number of requests that run or wait."""
+        self._running = Counter[str]()
+        """How many requests of each tenant run or wait."""
         self._pump: asyncio.Task[None] | None = None
 
     async def vectors(self, texts: Sequence[_Tokens]) -> Sequence[Vector]:
@@ -66,21 +67,28 @@ class EmbeddingQueue:
         """
         if not texts:
             return []
-        if self.running >= self._max_requests:
-            raise BusyError(f"{self.running} requests are running or waiting; try again later")
+        tenant = current_tenant().name
+        own = self._running[tenant]
+        if own >= self._max_requests:
+            raise BusyError(f"{own} requests are running or waiting; try again later")
         # `done` is set with the last vector, or to an error.
         request = _Waiting(texts, asyncio.get_running_loop().create_future())
         self._waiting.append(request)
-        self.running += 1
+        self._running[tenant] += 1
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
         try:
             await request.done
         finally:
-            self.running -= 1
+            self._running[tenant] -= 1
             if request in self._waiting:  # it was cancelled
                 self._waiting.remove(request)
         return request.vectors
+
+    @property
+    def running(self) -> int:
+        """The number of requests that run or wait."""
+        return self._running.total()
 
     async def aclose(self) -> None:
         """End all requests with an error."""

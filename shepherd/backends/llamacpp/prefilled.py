@@ -5,16 +5,18 @@ from collections.abc import Sequence
 from msgspec import Struct, field, structs
 
 from shepherd.backends.base import Prefilled
-from shepherd.backends.inprocess.answer import Failed, Finished, Progress, Ready, Update
+from shepherd.backends.inprocess.answer import Failed, Finished, Progress, Queued, Ready, Update
 from shepherd.backends.inprocess.constraint import CompiledConstraint
 from shepherd.backends.inprocess.prompt import Prompt
 from shepherd.backends.inprocess.sessions import check_prompt_size
+from shepherd.backends.llamacpp.cache.prefixes import Owner
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.sampling.candidates import PromptMeter
 from shepherd.backends.llamacpp.sampling.guard import ThoughtBudget, ThoughtMeter
-from shepherd.backends.llamacpp.scheduling.job import Job, Mailbox
+from shepherd.backends.llamacpp.scheduling.job import Account, Job, Mailbox
 from shepherd.backends.llamacpp.vision.parts import ImageTokens, image_runs
 from shepherd.backends.llamacpp.worker import Worker
+from shepherd.backends.tenant import Tenant
 from shepherd.events import CallbackEvent, EventCallback, PrefillProgress, Stats
 from shepherd.images import Image
 from shepherd.messages import Role, ToolSpec
@@ -43,6 +45,9 @@ class Request(Struct, frozen=True):
     key: object = field(default_factory=object)
     """An identity that all answers to one request share."""
     session: str = ""
+    tenant: Tenant = Tenant()
+    shared: int = 0
+    """The tokens at the beginning of the prompt that other tenants may share."""
 
 
 class LlamaPrefilled(Prefilled):
@@ -81,6 +86,8 @@ class LlamaPrefilled(Prefilled):
             constraint=request.constraint,
             request=request.key,
             session=request.session,
+            account=Account(request.tenant),
+            owner=Owner(request.tenant.name, request.shared),
             repeatable=request.repeatable,
             prompt_meter=meter,
             thought=ThoughtMeter(request.thought) if request.thought is not None else None,
@@ -154,15 +161,18 @@ class LlamaPrefilled(Prefilled):
     def _note(self, update: Update, callback: EventCallback) -> bool:
         """Handle one update; True if the wait is over."""
         match update:
+            case Queued(place=place, seconds=seconds):
+                waits = PrefillProgress(0, self.prompt_tokens, 0, place, seconds)
+                return self._report(callback, waits)
             case Progress(done=done, total=total, cached=cached):
                 self._has_reported = True
                 self.cached_tokens = cached
-                self._report(callback, done, total)
-                return self.cancelled
+                return self._report(callback, PrefillProgress(done, total, cached))
             case Ready(cached=cached):
                 self.cached_tokens = cached
                 if self._has_reported:
-                    self._report(callback, self.prompt_tokens, self.prompt_tokens)
+                    total = self.prompt_tokens
+                    self._report(callback, PrefillProgress(total, total, cached))
                 return True
             case Failed(error=error):
                 raise error
@@ -172,10 +182,11 @@ class LlamaPrefilled(Prefilled):
             case _:
                 return False
 
-    def _report(self, callback: EventCallback, done: int, total: int) -> None:
-        """Report progress; a callback that returns False cancels the request."""
-        if not callback(PrefillProgress(done, total, self.cached_tokens)):
+    def _report(self, callback: EventCallback, progress: PrefillProgress) -> bool:
+        """Report progress; a callback that returns False cancels the request. True if it is."""
+        if not callback(progress):
             self.cancel()
+        return self.cancelled
 
 
 class LengthLimit:

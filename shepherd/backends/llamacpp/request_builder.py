@@ -25,6 +25,7 @@ from shepherd.backends.llamacpp.sampling.guard import (
 from shepherd.backends.llamacpp.sampling.native_chain import recommended_sampling, resolve_biases
 from shepherd.backends.llamacpp.vision.parts import PromptImages, raw_images
 from shepherd.backends.output.style import OutputStyle
+from shepherd.backends.tenant import current_tenant
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling, check_sampling
 from shepherd.session import RawPrompt, Session
 
@@ -77,7 +78,11 @@ class RequestBuilder:
         request, constraint = await self._text.run(
             self._prepare, session, conversation, sampling, images
         )
-        return replace(request, constraint=await self._compiled(constraint))
+        tenant, shared = current_tenant(), 0
+        if tenant.name and tenant.shares_prompts and conversation is not None:
+            shared = await self._text.run(self._prompts.head, conversation, request.prompt.tokens)
+        compiled = await self._compiled(constraint)
+        return replace(request, constraint=compiled, tenant=tenant, shared=shared)
 
     def rewinds(self, request: Request) -> bool:
         """Whether a call that goes wrong in the answer can be taken back and written again."""

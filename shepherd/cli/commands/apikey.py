@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec import Struct, structs
 
+from shepherd.backends.tenant import TenantKind
 from shepherd.cli.commands.arguments import Json, with_option_groups
 from shepherd.cli.commands.output import note, show_table, warn
 from shepherd.cli.request import loaded_config
@@ -20,6 +21,8 @@ from shepherd.prices import dollars
 from shepherd.server.access.key import (
     MAX_LIMIT,
     MAX_NOTE,
+    MAX_SHARE,
+    MIN_SHARE,
     MODEL_PATTERN,
     USER_SCOPES,
     ApiKey,
@@ -67,6 +70,16 @@ class KeyOptions(Struct, frozen=True, kw_only=True):
     tokens_per_minute: Limit = None
     requests_per_day: Limit = None
     tokens_per_day: Limit = None
+    share: Annotated[
+        float,
+        typer.Option(
+            min=MIN_SHARE, max=MAX_SHARE, help="Its part of a busy model, beside keys with 1."
+        ),
+    ] = 1.0
+    kind: Annotated[
+        TenantKind,
+        typer.Option(help="Who waits for its answers. A person comes first, a batch last."),
+    ] = TenantKind.AGENT
 
     def restrict(self, key: ApiKey) -> ApiKey:
         """The key with these restrictions; raises UsageError."""
@@ -83,6 +96,8 @@ class KeyOptions(Struct, frozen=True, kw_only=True):
                 self.requests_per_day,
                 self.tokens_per_day,
             ),
+            share=self.share,
+            kind=self.kind,
         )
 
 
@@ -243,6 +258,7 @@ def details(key: ApiKey, now: datetime, used: Mapping[str, int]) -> Iterator[str
         if value is not None
     ]
     yield f"limits     {', '.join(limits) or 'none'}"
+    yield f"share      {key.share:g}, {key.kind}"
     old = key.old_secret
     if old is not None and now < old.until:
         yield f"rotated    the old secret is valid until {format_time(old.until)}"

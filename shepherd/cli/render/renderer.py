@@ -185,7 +185,7 @@ class Renderer:
                 self._on_tool_result(event)
             case events.PrefillProgress():
                 progress = f"{event.done} of {event.total} tokens"
-                self.activity.start("reading the prompt", progress)
+                self.activity.start(event.waits or "reading the prompt", progress)
                 self._status.context_used = event.done
             case events.PlanUpdate():
                 self.settle()

@@ -11,8 +11,11 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, convert, json
 
+from shepherd.backends.tenant import Tenant, TenantKind
+
 MAX_LIMIT = 10**12
 MAX_NOTE = 200
+MIN_SHARE, MAX_SHARE = 0.01, 1000.0
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 MODEL_PATTERN = r"[^\s\x00-\x1f\x7f]{1,200}"
 
@@ -21,6 +24,7 @@ _Hash = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 _Time = Annotated[datetime, Meta(tz=True)]
 _Model = Annotated[str, Meta(pattern=rf"^{MODEL_PATTERN}\Z")]
 _Limit = Annotated[int, Meta(ge=1, le=MAX_LIMIT)] | None
+_Share = Annotated[float, Meta(ge=MIN_SHARE, le=MAX_SHARE)]
 
 
 class KeyScope(StrEnum):
@@ -71,7 +75,7 @@ class ApiKey(Struct, frozen=True, forbid_unknown_fields=True):
 
     The hash is a plain SHA-256: slow hashes protect secrets that can be guessed, which 256 random
     bits can't be. `prefix` helps the owner to recognise the key. `models` are patterns of names
-    with `*`; without any, all models are allowed.
+    with `*`; without any, all models are allowed. `share` and `kind` are as in `Tenant`.
     """
 
     name: _Name
@@ -84,6 +88,12 @@ class ApiKey(Struct, frozen=True, forbid_unknown_fields=True):
     models: tuple[_Model, ...] = ()
     limits: KeyLimits = KeyLimits()
     old_secret: OldSecret | None = None
+    share: _Share = 1.0
+    kind: TenantKind = TenantKind.AGENT
+
+    def tenant(self, *, shares_prompts: bool) -> Tenant:
+        """Who uses an engine with the key."""
+        return Tenant(self.name, self.share, self.kind, shares_prompts)
 
     def is_expired(self, now: datetime) -> bool:
         """Whether its time is over."""
@@ -107,6 +117,8 @@ def format_time(moment: datetime) -> str:
 
 
 VERSION = 2
+_NO_RESTRICTION = {"share", "kind"}
+"""Fields that files and rows from before them lack."""
 _FIELDS_1 = ("name", "prefix", "sha256", "created")
 
 
@@ -143,7 +155,8 @@ def _parse_entry(entry: dict[str, Any]) -> ApiKey:
     """
     key = convert(entry, ApiKey)  # fails for a field that it does not know
     limits = entry.get("limits", ())
-    if len(entry) + len(limits) < len(ApiKey.__struct_fields__ + KeyLimits.__struct_fields__):
+    fields = {*ApiKey.__struct_fields__} - _NO_RESTRICTION
+    if fields - {*entry} or len(limits) < len(KeyLimits.__struct_fields__):
         raise ValueError("a field is missing")
     return key
 

@@ -71,6 +71,7 @@ _PATHS: dict[str, frozenset[KeyScope]] = {
     "/context": _AGENT,
     "/clear": _AGENT,
     METRICS_PATH: _ADMIN,
+    "/queue": _ADMIN,
     ADMIN_PREFIX: _ADMIN,
     "/approvals": frozenset({KeyScope.APPROVE}),
 }

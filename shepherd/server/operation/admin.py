@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import Counter
 from typing import Annotated
 
 from fastapi import APIRouter, Depends
@@ -146,6 +147,35 @@ def _admin_router(context: settings.ServerContext) -> APIRouter:
         Requests that only looked at the server are left out, and the middle of long texts.
         """
         return responses.JsonResponse({"lines": list(lifecycle.log)})
+
+    @router.get("/queue")
+    async def read_queue() -> responses.JsonResponse:
+        """The requests that models of this process work on or have waiting, the latter in order.
+
+        Each has the name of its key, its tokens so far, its seconds since it came, and its
+        `position` with the seconds until it will probably begin, if it waits. `engine_seconds` are
+        those that each key has used lately.
+        """
+        loaded = context.models.loaded()
+        used = Counter[str]()
+        for model in loaded:
+            used.update(model.backend.status.seconds)
+        rows = [
+            {
+                "key": state.tenant,
+                "model": model.name,
+                "state": "waits" if state.place else "runs",
+                "position": state.place,
+                "expected_seconds": round(state.expected, 1),
+                "prompt_tokens": state.prompt_tokens,
+                "cached_tokens": state.cached_tokens,
+                "generated": state.generated,
+                "seconds": round(state.seconds, 1),
+            }
+            for model in loaded
+            for state in sorted(model.backend.status.requests, key=lambda state: state.place)
+        ]
+        return responses.JsonResponse({"requests": rows, "engine_seconds": used})
 
     @router.post(f"{ADMIN_PREFIX}/drain")
     async def drain() -> responses.JsonResponse:

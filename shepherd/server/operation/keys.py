@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends
 from msgspec import ValidationError, convert, to_builtins
 from pydantic import AwareDatetime, ConfigDict, Field
 
+from shepherd.backends.tenant import TenantKind
 from shepherd.messages import JsonObject
 from shepherd.server.access.key import ApiKey, KeyScope
 from shepherd.server.access.keys import KeyNameError, Keys, KeyStoreError
@@ -45,6 +46,10 @@ class KeyBody(RequestModel):
     """Models that it may use, with `*`; all models without any."""
     limits: dict[str, int | None] = Field(default_factory=dict[str, int | None])
     """Limits by their names, such as `requests_per_minute`; those that are left out are none."""
+    share: float = 1.0
+    """Its part of a busy model, beside keys with 1."""
+    kind: TenantKind = TenantKind.AGENT
+    """Who waits for its answers."""
 
 
 class NewKeyBody(KeyBody):

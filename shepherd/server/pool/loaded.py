@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import count
@@ -10,6 +11,7 @@ from itertools import count
 from msgspec import Struct
 
 from shepherd.backends.base import Backend, Memory
+from shepherd.backends.tenant import current_tenant
 from shepherd.durations import FOREVER
 from shepherd.errors import BusyError, ModelLoadError
 from shepherd.server.models import ModelState
@@ -130,7 +132,8 @@ class LoadedModels:
         self._room_changed = asyncio.Event()
         """Something has become idle or closed since `_unload_for` last looked."""
         self._uses = count(1)
-        self._waiting_requests = 0
+        self._waiting = Counter[str]()
+        """The requests of each tenant that wait for a model."""
         self._is_closed = False
 
     @asynccontextmanager
@@ -192,7 +195,7 @@ class LoadedModels:
             self._retire(slot)  # its backend can't answer any more, so it is loaded again
             slot = None
         must_wait = slot is None or slot.backend is None
-        if must_wait and self._waiting_requests >= self.limits.waiting:
+        if must_wait and self._waiting[current_tenant().name] >= self.limits.waiting:
             raise BusyError("Too many requests wait for models that are not loaded yet.")
         if slot is None:
             slot = self._slots[model.key] = Slot(model)
@@ -204,11 +207,13 @@ class LoadedModels:
         """The backend, once it is loaded; a request that leaves does not stop the loading."""
         task = slot.loading
         assert task is not None  # every slot begins with it
-        self._waiting_requests += 1
+        tenant = current_tenant().name
+        self._waiting[tenant] += 1
         try:
             await asyncio.wait([task])
         finally:
-            self._waiting_requests -= 1
+            self._waiting[tenant] -= 1
+            self._waiting += Counter()  # forgets those without any
         if task.cancelled():
             raise BusyError("The server is stopping.")
         return task.result()

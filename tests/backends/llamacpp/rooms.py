@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shepherd.backends.llamacpp.cache.disk_cache import open_disk_cache
+from shepherd.backends.llamacpp.cache.prefixes import Query, packed
 from shepherd.backends.llamacpp.cache.sequence import HostCache
 from shepherd.backends.llamacpp.cache.sequences import CachedSequence, SequencePool
 from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span
@@ -37,7 +38,7 @@ class Room:
 
     def run(self, prompt: list[int]) -> tuple[CachedSequence, list[float], int]:
         """Decode a prompt as the scheduler would: its logits and how much was cached."""
-        sequence = self.pool.acquire(prompt)
+        sequence = self.pool.acquire(Query(packed(prompt)))
         assert sequence is not None
         cached = len(sequence.tokens)
         assert cached < len(prompt)

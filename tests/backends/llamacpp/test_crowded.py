@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from shepherd.backends.llamacpp.cache.prefixes import Query, packed
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
 from tests.backends.llamacpp.floor import Floor
 from tests.backends.llamacpp.rooms import TOLERANCE, Room, difference, opened
@@ -82,13 +83,13 @@ def test_a_state_waits_as_long_as_reading_takes(small_llama: Path) -> None:
         put_away(room, prompt)
         running, _, _ = room.run([*system, *words(chance, 300)])
         longer = [*prompt, 20]
-        assert room.pool.acquire(longer, speed=100.0, waited=1.9) is None
-        again = room.pool.acquire(longer, speed=100.0, waited=2.1)
+        assert room.pool.acquire(Query(packed(longer)), speed=100.0, waited=1.9) is None
+        again = room.pool.acquire(Query(packed(longer)), speed=100.0, waited=2.1)
         assert again is not None
         assert len(again.tokens) == len(system)
         room.pool.release(again)
         room.pool.release(running)
-        back = room.pool.acquire(longer, speed=100.0)
+        back = room.pool.acquire(Query(packed(longer)), speed=100.0)
         assert back is not None
         assert back.restored == len(prompt)
 
@@ -99,7 +100,7 @@ def test_reading_waits_where_it_does_not_fit_either(small_llama: Path) -> None:
         prompt = words(chance, 500)
         put_away(room, prompt)
         room.run(words(chance, 600))
-        assert room.pool.acquire(prompt, speed=100.0, waited=1_000.0) is None
+        assert room.pool.acquire(Query(packed(prompt)), speed=100.0, waited=1_000.0) is None
 
 
 def test_a_state_that_is_longer_than_its_prompt_is_not_waited_for(small_llama: Path) -> None:
@@ -109,7 +110,7 @@ def test_a_state_that_is_longer_than_its_prompt_is_not_waited_for(small_llama: P
         talk = words(chance, 900)
         put_away(room, talk)
         room.run(words(chance, 300))
-        sequence = room.pool.acquire([*talk[:400], 20], speed=100.0)
+        sequence = room.pool.acquire(Query(packed([*talk[:400], 20])), speed=100.0)
         assert sequence is not None
         assert not sequence.tokens
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from shepherd.backends.llamacpp.cache.disk_cache import MIN_TOKENS, DiskCache
 from shepherd.backends.llamacpp.cache.disk_file import StateFolder, file_bytes
-from shepherd.backends.llamacpp.cache.prefixes import packed
+from shepherd.backends.llamacpp.cache.prefixes import Query, packed
 from shepherd.backends.llamacpp.cache.sequence import StoredSequence
 from shepherd.messages import Message
 from tests.backends.llamacpp import tiny
@@ -240,7 +240,7 @@ def test_the_cap_holds_and_the_latest_stay(
         total = sum(f.stat().st_size for f in folder.glob("*.state")) if folder.exists() else 0
         assert total <= capacity
         prompt = packed([*entry.tokens, 11])
-        found, known = cache.find(prompt, rolls_back=True)
+        found, known = cache.find(Query(packed(prompt)), rolls_back=True)
         if used > 500.0:
             assert found is not None
             assert known >= length
@@ -268,7 +268,7 @@ def test_no_flipped_bit_gives_another_state(
         content[bit // 8] ^= 1 << bit % 8
     path.write_bytes(content)
     cache = DiskCache(StateFolder(folder, MIB), MINE)
-    found, length = cache.find(packed([*entry.tokens, 11]), rolls_back=True)
+    found, length = cache.find(Query(packed([*entry.tokens, 11])), rolls_back=True)
     assert found is None or length <= 300
     again = cache.load(found) if found is not None else None
     assert again is None
@@ -307,12 +307,12 @@ def test_what_another_process_saves_is_found(tmp_path: Path) -> None:
     one, other = (DiskCache(StateFolder(folder, MIB), MINE) for _ in range(2))
     entry = stored(7, 300, 1000, 1.0)
     one.save(entry)
-    found, length = other.find(packed([7] * 400), rolls_back=True)
+    found, length = other.find(Query(packed([7] * 400)), rolls_back=True)
     assert found is not None
     assert length == 300
     found.path.unlink()
     assert other.load(found) is None
-    assert other.find(packed([7] * 400), rolls_back=True) == (None, 0)
+    assert other.find(Query(packed([7] * 400)), rolls_back=True) == (None, 0)
 
 
 def test_what_a_dead_process_began_is_swept(tmp_path: Path) -> None:

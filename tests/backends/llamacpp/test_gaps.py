@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.llamacpp.cache.prefixes import MIN_PREFIX, find_gap
+from shepherd.backends.llamacpp.cache.prefixes import MIN_PREFIX, Query, find_gap, packed
 from shepherd.backends.llamacpp.cache.sequence import HostCache
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.messages import Message
@@ -156,7 +156,7 @@ def test_moved_tokens_are_not_stored_before_they_are_computed(rooms: Rooms) -> N
     held = [*system, *(t for turn in turns for t in turn)]
     warm.pool.release(warm.run(held)[0])
     prompt = [*system, *turns[1], *turns[2], *turns[3], *message([20, 21])]
-    sequence = warm.pool.acquire(prompt)
+    sequence = warm.pool.acquire(Query(packed(prompt)))
     assert sequence is not None
     assert warm.pool.counts.gaps_closed == 1
     warm.pool.release(sequence)

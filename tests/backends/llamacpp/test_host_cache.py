@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.backends.llamacpp.cache.disk_cache import MAX_MEMORY_BYTES, cache_capacity
-from shepherd.backends.llamacpp.cache.prefixes import packed
+from shepherd.backends.llamacpp.cache.prefixes import Query, packed
 from shepherd.backends.llamacpp.cache.sequence import CachedSequence, HostCache, StoredSequence
 from shepherd.backends.llamacpp.native.devices import available_memory
 from tests.backends.llamacpp.support import settings
@@ -23,7 +23,7 @@ def test_the_cap_holds_and_the_longest_match_is_found(
     for tokens, size in stored:
         cache.put(StoredSequence(packed(tokens), bytearray(size)))
         assert cache.bytes <= cache.capacity
-    entry, length = cache.find(prompt, rolls_back=True)
+    entry, length = cache.find(Query(packed(prompt)), rolls_back=True)
     if entry is not None:
         assert list(entry.tokens[:length]) == prompt[:length]
         assert 0 < length < len(prompt)
@@ -40,11 +40,11 @@ def test_the_one_unused_for_longest_goes_and_a_longer_one_replaces_its_beginning
     cache.put(b)
     cache.touch(a)
     cache.put(StoredSequence(packed([3]), bytearray(1000)))
-    assert cache.find([1, 1, 5], rolls_back=True) == (a, 2)
-    assert cache.find([2, 2, 5], rolls_back=True) == (None, 0)
+    assert cache.find(Query(packed([1, 1, 5])), rolls_back=True) == (a, 2)
+    assert cache.find(Query(packed([2, 2, 5])), rolls_back=True) == (None, 0)
     longer = StoredSequence(packed([1, 1, 4]), bytearray(1000))
     cache.put(longer)
-    assert cache.find([1, 1, 5], rolls_back=True) == (longer, 2)
+    assert cache.find(Query(packed([1, 1, 5])), rolls_back=True) == (longer, 2)
     assert len(cache) == 2
     assert not cache.wants(CachedSequence(0, [5]), 3000)
 

@@ -2,11 +2,13 @@ from pathlib import Path
 
 import pytest
 
+from shepherd.backends.llamacpp.cache.prefixes import Query, packed
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.devices import CPU_LIMITS, GPU_LIMITS, DeviceLimits
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
+from shepherd.backends.llamacpp.scheduling.accounts import Accounts
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.scheduling.planner import Part, Planner, PrefillPace
 from shepherd.sampling import Sampling
@@ -73,13 +75,13 @@ def test_answers_show_the_pace_of_prompts_only_on_a_cpu(
     pace = PrefillPace(BATCH, limits)
     job = Job(1, [30], Sampling(), lambda update: None)
     job.prompt_done = True
-    sequence = pool.acquire([30])
+    sequence = pool.acquire(Query(packed([30])))
     assert sequence is not None
     part = Part(job, sequence, [30], completes_job=True, reads_results=True)
-    Planner(context, pool, pace, None).note([part] * 200, 0.01)
+    Planner(context, pool, pace, None, Accounts()).note([part] * 200, 0.01)
     assert bool(pace.speed) == learns
     job.prompt_done = False
-    Planner(context, pool, pace, None).note([part] * 200, 0.01)
+    Planner(context, pool, pace, None, Accounts()).note([part] * 200, 0.01)
     assert pace.speed
     context.close()
     model.close()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shepherd.backends.base import Lease
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.cache.prefixes import packed
+from shepherd.backends.llamacpp.cache.prefixes import Query, packed
 from shepherd.backends.llamacpp.cache.returns import PERSON_SECONDS, Return, last_to_return
 from shepherd.backends.llamacpp.cache.sequence import CachedSequence, HostCache, StoredSequence
 from shepherd.backends.llamacpp.tool_times import UNKNOWN_SECONDS, ToolTimes
@@ -135,7 +135,7 @@ def words(count: int, seed: int) -> list[int]:
 def finished(room: Room, prompt: list[int], seconds: float | None) -> Return:
     """Read a prompt whose session then waits."""
     room.finish(prompt)
-    returns = room.pool.sessions.ask(packed([*prompt, 20]), "")
+    returns = room.pool.sessions.ask(Query(packed([*prompt, 20])), "")
     returns.note_end()
     room.pool.sessions.expect(returns, seconds)
     return returns
@@ -156,7 +156,7 @@ def test_a_state_comes_back_while_the_tool_still_runs(
             room.pool.disk.close()  # waits until it is written
         assert room.pool.bring_back()
         assert not room.pool.bring_back()
-        back = room.pool.acquire([*prompt, 20])
+        back = room.pool.acquire(Query(packed([*prompt, 20])))
         assert back is not None
         assert back.tokens == prompt
         assert room.pool.counts.hits == {"memory": 1}

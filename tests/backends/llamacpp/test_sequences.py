@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from shepherd.backends.llamacpp.cache.prefixes import Query, packed
 from shepherd.backends.llamacpp.cache.sequences import MAX_DISCARDED_TOKENS, CachedSequence
 from shepherd.backends.llamacpp.native.batch import Span
 from tests.backends.llamacpp.rooms import (
@@ -247,12 +248,12 @@ def test_a_restore_that_takes_longer_than_decoding_is_left(pairs: tuple[Room, Ro
     prompts = [[START, *([20 + number] * 60), START, 30] for number in range(3)]
     for prompt in prompts:
         room.pool.release(room.run(prompt)[0])
-    fast = room.pool.acquire(prompts[0], 1e12)
+    fast = room.pool.acquire(Query(packed(prompts[0])), 1e12)
     assert fast is not None
     assert fast.restored == 0
     assert len(fast.tokens) <= 1
     room.pool.release(fast)
-    slow = room.pool.acquire([*prompts[1], 31], 10.0)
+    slow = room.pool.acquire(Query(packed([*prompts[1], 31])), 10.0)
     assert slow is not None
     assert slow.restored == len(slow.tokens) == len(prompts[1])
     room.pool.release(slow)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from shepherd.backends.llamacpp.cache.prefixes import Query, packed
 from shepherd.backends.llamacpp.native.context import NativeContext, Stopwatch
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
@@ -111,7 +112,7 @@ def test_a_restore_counts_only_itself(opened: Open) -> None:
     size = put_away(engine)
     for _ in range(20):
         device.queue(1_000_000)
-        sequence = engine.pool.acquire([*prompt(600, 1), 40])
+        sequence = engine.pool.acquire(Query(packed([*prompt(600, 1), 40])))
         assert sequence is not None
         engine.pool.release(sequence)
         put_away(engine)

@@ -183,7 +183,7 @@ def test_every_route_of_the_server_has_an_entry(tools: ToolRunner) -> None:
     steering = {f"/admin/{name}" for name in (*names, "keys/{name}/rotate")}
     loading = {f"{prefix}/models/{name}" for prefix in ("", "/v1") for name in ("load", "unload")}
     refused = {f"{prefix}/models/{{model:path}}:{{method}}" for prefix in ("/v1", "/v1beta")}
-    assert admin == {"/metrics", "/api/pull", *steering, *loading, *refused}
+    assert admin == {"/metrics", "/queue", "/api/pull", *steering, *loading, *refused}
 
 
 def model_key(store: KeyStore, name: str, *models: str) -> str:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shepherd.backends.base import Memory
+from shepherd.backends.tenant import Tenant, serving_tenant
 from shepherd.errors import BusyError, ModelLoadError
 from shepherd.server.models import ModelState
 from shepherd.server.pool.loaded import (
@@ -133,6 +134,9 @@ async def test_too_many_waiting_requests_are_refused() -> None:
     await asyncio.sleep(0)
     with pytest.raises(BusyError, match="Too many requests"):
         await use(models, machine.model("a"))
+    with serving_tenant(Tenant("another")):
+        waiting.append(asyncio.create_task(use(models, machine.model("a"))))
+        await asyncio.sleep(0)
     machine.gate.set()
     await asyncio.gather(*waiting)
     await models.aclose()

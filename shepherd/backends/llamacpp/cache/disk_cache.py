@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 from msgspec import Struct
 
 from shepherd.backends.llamacpp.cache import disk_file, prefixes, sequence
+from shepherd.backends.llamacpp.cache.prefixes import Query
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.devices import available_memory
 from shepherd.backends.llamacpp.native.model import configured_adapters
@@ -173,14 +174,13 @@ class DiskCache:
             chosen.append(saved.tokens)
         return chosen
 
-    def find(
-        self, prompt: "array[int]", *, rolls_back: bool
-    ) -> tuple[disk_file.SavedSequence | None, int]:
-        """The file with the longest usable prefix of a packed prompt, and its length."""
+    def find(self, query: Query, *, rolls_back: bool) -> tuple[disk_file.SavedSequence | None, int]:
+        """The file with the longest usable prefix of a prompt, and its length."""
         self._refresh()
         best, length = None, 0
         for saved in self._known.values():
             lengths = saved.lengths
+            prompt = query.part_for(saved.tokens, saved.owner)
             usable = prefixes.usable_prefix(saved.tokens, lengths, prompt, rolls_back=rolls_back)
             if usable > length:
                 best, length = saved, usable
@@ -213,16 +213,16 @@ class DiskCache:
         self._discard(saved.path, disk_file.DamagedFileError("llama.cpp refuses it"))
         self._known.pop(saved.path.name, None)
 
-    def wants(self, tokens: "array[int]", size: int) -> bool:
+    def wants(self, one: sequence.Owned, size: int) -> bool:
         """Whether a state of `size` bytes is worth a file and is not saved yet."""
-        if len(tokens) < MIN_TOKENS or size > self._folder.capacity:
+        if len(one.packed) < MIN_TOKENS or size > self._folder.capacity:
             return False
         # A longer conversation that begins so has all of its tokens.
-        return not any(sequence.continues(saved.tokens, tokens) for saved in self._known.values())
+        return not any(sequence.covers(saved, one) for saved in self._known.values())
 
     def post(self, entry: sequence.StoredSequence) -> None:
         """Write an entry later; it is dropped if too much is waiting."""
-        if not self.wants(entry.tokens, disk_file.file_bytes(entry)):
+        if not self.wants(entry, disk_file.file_bytes(entry)):
             return
         # The first one is taken at any size.
         if self._waiting and self._waiting + entry.bytes > MAX_PENDING_BYTES:
@@ -237,7 +237,7 @@ class DiskCache:
     def save(self, entry: sequence.StoredSequence) -> None:
         """Write an entry now, if it is worth a file."""
         self._refresh()
-        if self.wants(entry.tokens, disk_file.file_bytes(entry)):
+        if self.wants(entry, disk_file.file_bytes(entry)):
             self._write(entry)
 
     def close(self) -> None:
@@ -260,7 +260,8 @@ class DiskCache:
 
     def _write(self, entry: sequence.StoredSequence) -> None:
         """Write one file. Runs on both threads: it changes only the folder and counters."""
-        name = f"{self._fingerprint.prefix}{sha256(entry.tokens.tobytes()).hexdigest()[:16]}"
+        content = entry.tokens.tobytes() + entry.owner.name.encode()
+        name = f"{self._fingerprint.prefix}{sha256(content).hexdigest()[:16]}"
         try:
             evictions = self._folder.write(
                 f"{name}{disk_file.SUFFIX}",
@@ -275,7 +276,7 @@ class DiskCache:
             self.evictions += evictions
             for saved in self.entries:  # what the new file continues, unless it is that file itself
                 is_shorter = len(saved.tokens) < len(entry.tokens)
-                if is_shorter and sequence.continues(entry.tokens, saved.tokens):
+                if is_shorter and sequence.covers(entry, saved):
                     _remove(saved.path)
         # The index lacks the new file.
         self._version = -1

@@ -27,9 +27,10 @@ LOCK_SECONDS = 2.0
 CLOCK_SECONDS = 3600.0
 """Seconds that a file's time may be ahead of the clock, as on a shared file system."""
 
-_MAGIC = b"SHEPKV1\n"
-_HEAD = struct.Struct("<8s32sIIQII")
-"""Magic, fingerprint, tokens, checkpoints, bytes of the state, checksums of index and states."""
+_MAGIC = b"SHEPKV2\n"
+_HEAD = struct.Struct("<8s32sIIIQII")
+"""Magic, fingerprint, tokens, checkpoints, bytes of the owner and of the state, checksums of the
+index and of the states."""
 
 _CHECKPOINT = struct.Struct("<IQ")
 
@@ -178,13 +179,19 @@ class DamagedFileError(Exception):
 
 
 class SavedSequence(Struct, frozen=True, eq=False):
-    """The index of a file: its tokens, and the lengths and sizes of its checkpoints."""
+    """The index of a file: its tokens, their owner, and lengths and sizes of its checkpoints."""
 
     path: Path
     tokens: "array[int]"
+    owner: prefixes.Owner
     checkpoints: tuple[tuple[int, int], ...]
     state_bytes: int
     body_sum: int
+
+    @property
+    def packed(self) -> "array[int]":
+        """The tokens, as a sequence has them."""
+        return self.tokens
 
     @property
     def lengths(self) -> list[int]:
@@ -200,25 +207,27 @@ class SavedSequence(Struct, frozen=True, eq=False):
     def bytes(self) -> int:
         """The size of the file: a head, the index of tokens and checkpoints, and all states."""
         tokens = len(self.tokens) * self.tokens.itemsize
-        index = tokens + len(self.checkpoints) * _CHECKPOINT.size
+        index = tokens + len(self.checkpoints) * _CHECKPOINT.size + len(_owner_text(self.owner))
         return _HEAD.size + index + self.body_bytes
 
 
 def file_bytes(entry: sequence.StoredSequence) -> int:
     """The size of the file for an entry."""
-    return entry.bytes + _HEAD.size + len(entry.checkpoints.items) * _CHECKPOINT.size
+    table = len(entry.checkpoints.items) * _CHECKPOINT.size
+    return entry.bytes + _HEAD.size + table + len(_owner_text(entry.owner))
 
 
 def write_entry(file: BinaryIO, fingerprint: bytes, entry: sequence.StoredSequence) -> None:
     """Write an entry; raises OSError."""
     items = entry.checkpoints.items
     table = b"".join(_CHECKPOINT.pack(item.length, len(item.state)) for item in items)
-    index = entry.tokens.tobytes() + table
+    owner = _owner_text(entry.owner)
+    index = entry.tokens.tobytes() + table + owner
     states = [*(item.state for item in items), entry.state]
     body_sum = 0
     for state in states:
         body_sum = zlib.crc32(state, body_sum)
-    counts = (len(entry.tokens), len(items), len(entry.state), body_sum)
+    counts = (len(entry.tokens), len(items), len(owner), len(entry.state), body_sum)
     file.write(_HEAD.pack(_MAGIC, fingerprint, *counts, _index_sum(fingerprint, counts, index)))
     file.write(index)
     for state in states:
@@ -247,7 +256,7 @@ def read_entry(path: Path, fingerprint: bytes) -> sequence.StoredSequence:
     checkpoints = sequence.Checkpoints()
     for length, state in zip(saved.lengths, checkpoint_states, strict=True):
         checkpoints.add(sequence.Checkpoint(length, state))
-    return sequence.StoredSequence(saved.tokens, whole_state, checkpoints)
+    return sequence.StoredSequence(saved.tokens, whole_state, checkpoints, owner=saved.owner)
 
 
 def _index(path: Path, file: BinaryIO | FileIO, fingerprint: bytes) -> SavedSequence:
@@ -256,23 +265,31 @@ def _index(path: Path, file: BinaryIO | FileIO, fingerprint: bytes) -> SavedSequ
     head = file.read(_HEAD.size) or b""
     if len(head) < _HEAD.size:
         raise DamagedFileError("it is cut off")
-    magic, own_print, tokens, checkpoints, state, body_sum, index_sum = _HEAD.unpack(head)
+    magic, own_print, *counts, index_sum = _HEAD.unpack(head)
     if magic != _MAGIC or own_print != fingerprint:
         raise DamagedFileError("its head is another one's")
+    tokens, checkpoints, owner_bytes, state, body_sum = counts
     numbers = prefixes.packed(())
     token_bytes = tokens * numbers.itemsize
-    length = token_bytes + checkpoints * _CHECKPOINT.size
+    table_end = token_bytes + checkpoints * _CHECKPOINT.size
+    length = table_end + owner_bytes
     index = file.read(min(length, size)) or b""  # a damaged head may ask for any length
     if len(index) < length:
         raise DamagedFileError("it is cut off")
-    if _index_sum(fingerprint, (tokens, checkpoints, state, body_sum), index) != index_sum:
+    if _index_sum(fingerprint, tuple(counts), index) != index_sum:
         raise DamagedFileError("its index is damaged")
     numbers.frombytes(index[:token_bytes])
-    table = tuple(_CHECKPOINT.iter_unpack(index[token_bytes:]))
-    saved = SavedSequence(path, numbers, table, state, body_sum)
+    table = tuple(_CHECKPOINT.iter_unpack(index[token_bytes:table_end]))
+    shared, _, name = index[table_end:].decode().partition(" ")
+    saved = SavedSequence(path, numbers, prefixes.Owner(name, int(shared)), table, state, body_sum)
     if saved.bytes != size:
         raise DamagedFileError("it is cut off")
     return saved
+
+
+def _owner_text(owner: prefixes.Owner) -> bytes:
+    """The owner as it is written."""
+    return f"{owner.shared} {owner.name}".encode()
 
 
 def _index_sum(fingerprint: bytes, counts: tuple[int, ...], index: bytes) -> int:

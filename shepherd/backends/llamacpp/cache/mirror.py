@@ -162,7 +162,12 @@ class Mirror:
             return None
         checkpoints = sequence.checkpoints.shared(len(sequence.tokens))
         entry = StoredSequence(
-            sequence.packed[:], state, checkpoints, sequence.used, sequence.returns
+            sequence.packed[:],
+            state,
+            checkpoints,
+            sequence.used,
+            sequence.returns,
+            sequence.owner,
         )
         if self._window and not self._only_window:
             for checkpoint in self._checkpoints_behind(sequence, keep):

@@ -93,6 +93,36 @@ def reach(lengths: Sequence[int], length: int) -> int:
     return next((known for known in reversed(lengths) if known <= length), 0)
 
 
+class Owner(Struct, frozen=True):
+    """Whose tokens some are. The first `shared` ones are a system message and tools.
+
+    Who has sent exactly these as well may use them; nothing else is used for another owner. So
+    nobody learns from the time of an answer what others wrote.
+    """
+
+    name: str = ""
+    shared: int = 0
+
+
+NOBODY = Owner()
+"""The owner of what comes without a key."""
+
+
+class Query(Struct, frozen=True):
+    """A packed prompt, and whose it is."""
+
+    tokens: "array[int]"
+    owner: Owner = NOBODY
+
+    def part_for(self, tokens: Sequence[int], owner: Owner) -> "array[int]":
+        """The part of the prompt that may reuse an owner's tokens, and one token behind it."""
+        if owner.name == self.owner.name:
+            return self.tokens
+        shared = self.owner.shared
+        is_whole = 0 < shared == owner.shared and common_prefix(tokens, self.tokens) >= shared
+        return self.tokens[: shared + 1 if is_whole else 1]
+
+
 def usable_prefix(
     tokens: Sequence[int], checkpoints: Sequence[int], prompt: Sequence[int], *, rolls_back: bool
 ) -> int:

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from shepherd.backends.llamacpp.cache.prefixes import common_prefix, packed
+from shepherd.backends.llamacpp.cache.prefixes import NOBODY, Owner, Query, common_prefix, packed
 
 PERSON_SECONDS = 600.0
 """A person is expected behind nearly all tools: half of the persons in public traces of an agent
@@ -28,13 +28,15 @@ class Return(Struct, eq=False):
 
     Since its last answer ended (`since`, in seconds since the epoch) it waits for a tool that takes
     about `seconds`, for a person if that is None, or for nothing any more if it is infinite.
-    `asking` requests are queued or run. `tokens` are those that it held when its tool began.
+    `asking` requests are queued or run. `tokens` are those that it held when its tool began, and
+    `owner` is theirs.
     """
 
     since: float = 0.0
     seconds: float | None = None
     asking: int = 0
     tokens: "array[int]" = packed(())
+    owner: Owner = NOBODY
 
     def note_end(self) -> None:
         """Note the end of a request; before anything else is known, a person reads its answer."""
@@ -81,13 +83,14 @@ class Sessions:
         self._named: dict[str, Return] = {}
         self._tools: list[Return] = []
 
-    def ask(self, prompt: "array[int]", name: str) -> Return:
+    def ask(self, query: Query, name: str) -> Return:
         """Note a request of the session of this name, or of the one that has most of its tokens.
 
         Who shares only the beginning of a prompt, as a system message, is another session.
         """
-        returns = self._named.get(name) if name else self._owner(prompt)
-        returns = returns or Return()
+        prompt = query.tokens
+        returns = self._named.get(name) if name else self._continued(query)
+        returns = returns or Return(owner=query.owner)
         if name:
             self._named[name] = returns
             if len(self._named) > MAX_SESSIONS:
@@ -124,8 +127,10 @@ class Sessions:
         ]
         return sorted(self._tools, key=lambda returns: returns.remaining(now))
 
-    def _owner(self, prompt: "array[int]") -> Return | None:
-        held = max(self._held(), key=lambda one: common_prefix(one.packed, prompt), default=None)
+    def _continued(self, query: Query) -> Return | None:
+        prompt = query.tokens
+        own = (one for one in self._held() if one.returns.owner.name == query.owner.name)
+        held = max(own, key=lambda one: common_prefix(one.packed, prompt), default=None)
         return held.returns if held is not None and _is_continued(held, prompt) else None
 
 

@@ -3,10 +3,14 @@
 from array import array
 from collections.abc import Collection, Sequence
 from time import time
+from typing import Protocol
 
 from msgspec import Struct, field
 
 from shepherd.backends.llamacpp.cache.prefixes import (
+    NOBODY,
+    Owner,
+    Query,
     common_prefix,
     packed,
     surplus,
@@ -122,7 +126,8 @@ class CachedSequence(Struct, eq=False):
     The tokens change only through `append`, `cut`, `close` and `begin`. `planned` is the length of
     its last prompt, and `marks` are those that are worth a checkpoint. `restored` counts tokens
     that came from host memory or disk for the current request. `used` is the time of the last use,
-    in seconds since the epoch, and `returns` tells when its session asks again. `bytes` is the size
+    in seconds since the epoch, and `returns` tells when its session asks again. `owner` is that of
+    the tokens. `bytes` is the size
     of the state after the last request. A state can forget the last `forgettable` tokens.
     """
 
@@ -135,6 +140,7 @@ class CachedSequence(Struct, eq=False):
     restored: int = 0
     used: float = 0.0
     returns: Return = field(default_factory=Return)
+    owner: Owner = NOBODY
     bytes: int = 0
     forgettable: int = 0
     _packed: "array[int]" = field(default_factory=lambda: packed(()))
@@ -197,6 +203,7 @@ class StoredSequence(Struct, eq=False):
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     used: float = 0.0
     returns: Return = field(default_factory=Return)
+    owner: Owner = NOBODY
 
     @property
     def packed(self) -> "array[int]":
@@ -208,6 +215,20 @@ class StoredSequence(Struct, eq=False):
         """The size of tokens, state and checkpoints."""
         tokens = len(self.tokens) * self.tokens.itemsize
         return len(self.state) + tokens + self.checkpoints.bytes
+
+
+class Owned(Protocol):
+    """Tokens in some tier, and their owner."""
+
+    @property
+    def owner(self) -> Owner:
+        """Whose they are."""
+        ...
+
+    @property
+    def packed(self) -> "array[int]":
+        """The tokens as an array."""
+        ...
 
 
 class HostCache:
@@ -241,22 +262,21 @@ class HostCache:
         kept = sum(
             entry.bytes
             for entry in self.entries
-            if not continues(tokens, entry.tokens)
+            if not covers(sequence, entry)
             and not (evicts and entry.returns.remaining(now) >= remaining)
         )
         size += len(tokens) * tokens.itemsize
-        return kept + size <= self.capacity and not self.holds(tokens)
+        return kept + size <= self.capacity and not self.holds(sequence)
 
-    def holds(self, tokens: Sequence[int]) -> bool:
-        """Whether an entry begins with these tokens."""
-        tokens = packed(tokens)
-        return any(continues(entry.tokens, tokens) for entry in self.entries)
+    def holds(self, one: Owned) -> bool:
+        """Whether an entry of the same owner begins with all of its tokens."""
+        return any(covers(entry, one) for entry in self.entries)
 
     def put(self, new: StoredSequence) -> list[StoredSequence]:
         """Store an entry; returns the evicted ones, or the entry itself if it is too large."""
         if new.bytes > self.capacity:
             return [new]
-        kept = [e for e in self.entries if not continues(new.tokens, e.tokens)]
+        kept = [e for e in self.entries if not covers(new, e)]
         self.entries = [*kept, new]
         evicted: list[StoredSequence] = []
         while self.bytes > self.capacity:
@@ -265,12 +285,12 @@ class HostCache:
         self.evictions += len(evicted)
         return evicted
 
-    def find(self, prompt: Sequence[int], *, rolls_back: bool) -> tuple[StoredSequence | None, int]:
+    def find(self, query: Query, *, rolls_back: bool) -> tuple[StoredSequence | None, int]:
         """The entry with the longest usable prefix of a prompt, and its length."""
-        prompt = packed(prompt)
         best, length = None, 0
         for entry in self.entries:
             lengths = entry.checkpoints.lengths
+            prompt = query.part_for(entry.tokens, entry.owner)
             usable = usable_prefix(entry.tokens, lengths, prompt, rolls_back=rolls_back)
             if usable > length:
                 best, length = entry, usable
@@ -296,6 +316,7 @@ class HostCache:
             self._rate = (self._rate + size / seconds) / 2
 
 
-def continues(longer: Sequence[int], shorter: Sequence[int]) -> bool:
-    """Whether `longer` begins with all of `shorter`; both are packed."""
-    return common_prefix(longer, shorter) == len(shorter)
+def covers(longer: Owned, shorter: Owned) -> bool:
+    """Whether `longer` begins with all tokens of `shorter`, and belongs to the same owner."""
+    is_same = longer.owner.name == shorter.owner.name
+    return is_same and common_prefix(longer.packed, shorter.packed) == len(shorter.packed)

@@ -11,6 +11,7 @@ from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
 from shepherd.backends.llamacpp.cache.mirror import Mirror
 from shepherd.backends.llamacpp.cache.prefixes import (
     Gap,
+    Query,
     common_prefix,
     find_gap,
     packed,
@@ -100,9 +101,9 @@ class SequencePool:
         # Recurrent memory does not attend to cells, and a GPU measures instead.
         return self.rolls_back and not self._has_own_cells and not self._crowding.learns
 
-    def known(self, prompt: Sequence[int]) -> int:
+    def known(self, query: Query) -> int:
         """How many tokens of a prompt are in some tier of the cache."""
-        stored, live = self._find(packed(prompt))
+        stored, live = self._find(query)
         return max(live, stored.length if stored is not None else 0)
 
     def bring_back(self) -> bool:
@@ -111,8 +112,9 @@ class SequencePool:
         Only while nothing runs. False if there is no such state.
         """
         for returns in self.sessions.awaited():
-            prompt = packed([*returns.tokens, 0])  # which continues with any token
-            stored, known = self._find(prompt)
+            # A prompt that continues with any token.
+            query = Query(packed([*returns.tokens, 0]), returns.owner)
+            stored, known = self._find(query)
             if stored is None or stored.length - known <= MAX_DISCARDED_TOKENS:
                 continue
             in_time = stored.seconds < returns.remaining(time())
@@ -120,7 +122,7 @@ class SequencePool:
             if target is None or len(stored.entry.tokens) > self._free_cells:
                 continue
             returns.tokens = packed(())  # once, whatever comes of it
-            if self._fetch(stored, prompt, target):
+            if self._fetch(stored, query, target):
                 self.sessions.take(target, returns)
                 self.release(target)
                 return True
@@ -128,7 +130,7 @@ class SequencePool:
 
     def acquire(
         self,
-        prompt: Sequence[int],
+        query: Query,
         speed: float = 0.0,
         waited: float = 0.0,
         returns: Return | None = None,
@@ -141,10 +143,11 @@ class SequencePool:
         unknown, `waited` are the seconds since it was None first, and `returns` those of its
         session.
         """
-        chosen = self._choose(packed(prompt), speed, waited)
+        prompt = query.tokens
+        chosen = self._choose(query, speed, waited)
         if chosen is None:
             return None
-        chosen.busy, chosen.planned = True, len(prompt)
+        chosen.busy, chosen.planned, chosen.owner = True, len(prompt), query.owner
         self.sessions.take(chosen, returns or Return())
         self._swap_out_idle(chosen, len(prompt))
         self.mirror.plan_checkpoints(chosen, prompt)
@@ -179,6 +182,11 @@ class SequencePool:
         self._store(sequence)
         self.mirror.clear(sequence)
 
+    def is_kept(self, sequence: CachedSequence, *, evicts: bool = True) -> bool:
+        """Whether host memory has the sequence or takes it; see `HostCache.wants`."""
+        host, size = self.host, self.mirror.state_size(sequence)
+        return host.holds(sequence) or host.wants(sequence, size, evicts=evicts)
+
     def drop_idle(self, tokens: int | None = None) -> bool:
         """Swap out the idle sequence that returns last; False if there is none.
 
@@ -195,7 +203,7 @@ class SequencePool:
             keep = whole(last.tokens, max(0, len(last.tokens) - max(missing, MAX_DISCARDED_TOKENS)))
         if not self.mirror.can_cut(last, keep):
             keep = reach(last.checkpoints.lengths, keep)
-        if keep <= MAX_DISCARDED_TOKENS or self._is_kept(last):
+        if keep <= MAX_DISCARDED_TOKENS or self.is_kept(last):
             self.swap_out(last)
         else:
             self.mirror.trim(last, keep)
@@ -220,33 +228,34 @@ class SequencePool:
             entry: StoredSequence | None = None
             if isinstance(kept, StoredSequence):
                 entry = kept
-            elif disk.wants(kept.packed, self.mirror.state_size(kept)):
+            elif disk.wants(kept, self.mirror.state_size(kept)):
                 entry = self.mirror.save(kept)
             if entry is not None:
                 disk.save(entry)
 
-    def _choose(self, prompt: "array[int]", speed: float, waited: float) -> CachedSequence | None:
+    def _choose(self, query: Query, speed: float, waited: float) -> CachedSequence | None:
         """The best sequence for a prompt: moved together, restored from a tier, or reused.
 
         None if it should wait until a stored state fits.
         """
-        usable = {s: self.mirror.usable(s, prompt) for s in self.sequences}
+        prompt = query.tokens
+        usable = {s: self._usable(s, query) for s in self.sequences}
         # Of sequences with equally many usable tokens an idle one, which need not be shared, and of
         # several idle ones the one that was used last.
         best = max(self.sequences, key=lambda s: (usable[s], not s.busy, s.used))
         known = usable[best]
-        stored = self._stores.find(prompt, rolls_back=self.mirror.stored_states_roll_back)
-        shifted = self._close_gaps(prompt, max(known, stored.length if stored else 0))
+        stored = self._stores.find(query, rolls_back=self.mirror.stored_states_roll_back)
+        shifted = self._close_gaps(query, max(known, stored.length if stored else 0))
         if shifted is not None:
             return shifted
         # An empty sequence first: nothing has to leave for it.
         oldest = self._empty() or last_to_return(self._free())
         if stored is not None and self._is_worth_restoring(stored, known, speed):
             # Else the idle ones would leave in vain.
-            if self._fits_beside(prompt, stored) and self._fetch(stored, prompt, oldest):
+            if self._fits_beside(prompt, stored) and self._fetch(stored, query, oldest):
                 self.counts.note_hit(stored.tier, oldest.restored)
                 return oldest
-            known = self.mirror.usable(best, prompt)  # making room may have changed it
+            known = self._usable(best, query)  # making room may have changed it
             # A state that is longer than its prompt may need more room than there will soon be.
             gain = stored.length - known if len(stored.entry.tokens) <= len(prompt) else 0
             if not self._fits_beside(prompt, stored) and speed * waited < gain:
@@ -269,17 +278,12 @@ class SequencePool:
             foreign = len(other.tokens) - common_prefix(other.packed, chosen.packed)
             pays = self._crowding.pays(new_tokens, foreign, partial(self._swap_seconds, other))
             # It would be quicker without it, but what leaves host memory for it must not be lost.
-            if pays and self._is_kept(other, evicts=self.disk is not None):
+            if pays and self.is_kept(other, evicts=self.disk is not None):
                 self.swap_out(other)
 
     def _swap_seconds(self, sequence: CachedSequence) -> float:
         """The expected seconds to put a sequence away and to bring it back."""
         return 2 * self.host.seconds(self.mirror.state_size(sequence))
-
-    def _is_kept(self, sequence: CachedSequence, *, evicts: bool = True) -> bool:
-        """Whether host memory has the sequence or takes it; see `HostCache.wants`."""
-        host, size = self.host, self.mirror.state_size(sequence)
-        return host.holds(sequence.packed) or host.wants(sequence, size, evicts=evicts)
 
     def _free(self) -> list[CachedSequence]:
         return [sequence for sequence in self.sequences if not sequence.busy]
@@ -301,10 +305,14 @@ class SequencePool:
         """What sessions have in memory and host memory, and do not work on."""
         return [*(s for s in self._free() if s.tokens), *self.host.entries]
 
-    def _find(self, prompt: "array[int]") -> tuple[tiers.StoredPrefix | None, int]:
+    def _usable(self, sequence: CachedSequence, query: Query) -> int:
+        """How many tokens of a sequence the prompt may reuse."""
+        return self.mirror.usable(sequence, query.part_for(sequence.packed, sequence.owner))
+
+    def _find(self, query: Query) -> tuple[tiers.StoredPrefix | None, int]:
         """The longest stored prefix of a prompt, and how many of its tokens are in memory."""
-        stored = self._stores.find(prompt, rolls_back=self.mirror.stored_states_roll_back)
-        return stored, max(self.mirror.usable(sequence, prompt) for sequence in self.sequences)
+        stored = self._stores.find(query, rolls_back=self.mirror.stored_states_roll_back)
+        return stored, max(self._usable(sequence, query) for sequence in self.sequences)
 
     def _reuse(self, best: CachedSequence, usable: int, oldest: CachedSequence) -> CachedSequence:
         """Reuse tokens in memory: in place, or shared with the oldest free sequence."""
@@ -325,9 +333,7 @@ class SequencePool:
         gain = stored.length - known
         return gain > MAX_DISCARDED_TOKENS and (not speed or gain / speed > stored.seconds)
 
-    def _fetch(
-        self, stored: tiers.StoredPrefix, prompt: "array[int]", target: CachedSequence
-    ) -> bool:
+    def _fetch(self, stored: tiers.StoredPrefix, query: Query, target: CachedSequence) -> bool:
         """Restore a stored prefix; idle sequences are swapped out to make room."""
         entry = self._stores.take(stored)
         if entry is None:  # its file is damaged, or another process has removed it
@@ -340,7 +346,8 @@ class SequencePool:
                     self._stores.discard(stored)  # it will never fit
                 return False
         self.host.note_restore(len(entry.state), self._stopwatch.finished() - started)
-        self.mirror.trim(target, self.mirror.usable(target, prompt))
+        target.owner = entry.owner
+        self.mirror.trim(target, self._usable(target, query))
         self.mirror.join(target, [s for s in self.sequences if s is not target])
         target.restored = len(target.tokens)
         return bool(target.tokens)  # else what was restored turned out to be of no use
@@ -360,11 +367,12 @@ class SequencePool:
             return False
         return growth + cells([*tokens, prompt]) <= self._size
 
-    def _close_gaps(self, prompt: "array[int]", known: int) -> CachedSequence | None:
+    def _close_gaps(self, query: Query, known: int) -> CachedSequence | None:
         """The idle sequence that matches the prompt once its gaps are closed."""
         moved: CachedSequence | None = None
+        prompt = query.tokens
         for _ in range(MAX_GAPS if self.shifts else 0):
-            idle = [s for s in self._free() if s.tokens]
+            idle = [s for s in self._free() if s.tokens and s.owner.name == query.owner.name]
             gaps = [(s, gap) for s in idle if (gap := find_gap(s.packed, prompt, self._controls))]
             if not gaps:
                 break
@@ -374,7 +382,7 @@ class SequencePool:
                 break
             moved, known = sequence, gap.usable
         if moved is not None:
-            self.mirror.trim(moved, self.mirror.usable(moved, prompt))
+            self.mirror.trim(moved, self._usable(moved, query))
         return moved
 
     def _close_gap(self, sequence: CachedSequence, gap: Gap) -> bool:

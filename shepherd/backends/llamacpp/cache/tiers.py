@@ -1,6 +1,5 @@
 """The cache's tiers behind memory, and what each of them holds."""
 
-from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -8,6 +7,7 @@ from msgspec import Struct, field
 
 from shepherd.backends.base import CacheTier
 from shepherd.backends.llamacpp.cache import disk_cache, disk_file
+from shepherd.backends.llamacpp.cache.prefixes import Query
 from shepherd.backends.llamacpp.cache.sequence import CachedSequence, HostCache, StoredSequence
 from shepherd.backends.llamacpp.native.context import RecentLine
 
@@ -76,14 +76,14 @@ class Tiers:
             )
         )
 
-    def find(self, prompt: "array[int]", *, rolls_back: bool) -> StoredPrefix | None:
-        """The entry with the longest usable prefix of a packed prompt."""
-        entry, length = self.host.find(prompt, rolls_back=rolls_back)
+    def find(self, query: Query, *, rolls_back: bool) -> StoredPrefix | None:
+        """The entry with the longest usable prefix of a prompt."""
+        entry, length = self.host.find(query, rolls_back=rolls_back)
         best: StoredPrefix | None = None
         if entry is not None:
             best = StoredPrefix(entry, length, self.host.seconds(len(entry.state)))
         if self.disk is not None:
-            saved, length_on_disk = self.disk.find(prompt, rolls_back=rolls_back)
+            saved, length_on_disk = self.disk.find(query, rolls_back=rolls_back)
             if saved is not None and length_on_disk > length:
                 # It is read into host memory, and from there into llama.cpp's.
                 seconds = self.disk.seconds(saved) + self.host.seconds(saved.body_bytes)
@@ -109,9 +109,9 @@ class Tiers:
         if self.host.wants(sequence, size):
             return True
         # The disk takes what has no place in host memory.
-        if self.host.holds(sequence.packed) or self.disk is None:
+        if self.host.holds(sequence) or self.disk is None:
             return False
-        return self.disk.wants(sequence.packed, size)
+        return self.disk.wants(sequence, size)
 
     def put(self, entry: StoredSequence) -> None:
         """Store an entry in host memory; entries that it evicts are written to disk later."""

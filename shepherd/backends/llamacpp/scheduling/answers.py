@@ -9,7 +9,6 @@ from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Sp
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.sampling.guard import MAX_TAIL
 from shepherd.backends.llamacpp.sampling.sampler import NO_TOKEN, SamplerChain
-from shepherd.backends.llamacpp.scheduling.drafts import EarlierAnswers
 from shepherd.backends.llamacpp.scheduling.job import Job, Post
 from shepherd.backends.llamacpp.scheduling.planner import BatchTimer, Part, Planner
 
@@ -36,16 +35,13 @@ class Answers:
         *,
         jumps_ahead: bool = True,
         weighs: bool = True,
-        earlier: EarlierAnswers | None = None,
     ) -> None:
         """`jumps_ahead`: text that a grammar forces is decoded at once instead of sampled.
 
-        `weighs`: where it leaves few texts, the model chooses between whole texts. `earlier` keeps
-        complete answers for drafts.
+        `weighs`: where it leaves few texts, the model chooses between whole texts.
         """
         self._jumps_ahead = jumps_ahead
         self._weighs = weighs
-        self._earlier = earlier
         self._vocab = vocab
         self.context_size = context_size
         self._post = post
@@ -110,8 +106,7 @@ class Answers:
         job.pieces.clear()
         if text:
             self._post(job, Text(text))
-        if self._earlier is not None:
-            self._earlier.add(job.tokens, job.prompt_length, job.end_token)
+        job.account.earlier.add(job.tokens, job.prompt_length, job.end_token)
 
 
 Ending = tuple[Job, events.FinishReason | errors.BackendError]

@@ -5,18 +5,24 @@ import codecs
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from time import perf_counter
+from time import monotonic, perf_counter
 
+from msgspec import Struct
+from msgspec import field as attribute
+
+from shepherd.backends.base import RequestState
 from shepherd.backends.inprocess.answer import Update
 from shepherd.backends.inprocess.constraint import CompiledConstraint
+from shepherd.backends.llamacpp.cache.prefixes import NOBODY, Owner, Query, packed
 from shepherd.backends.llamacpp.cache.returns import Return
 from shepherd.backends.llamacpp.cache.sequences import CachedSequence
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.sampling import candidates, guard
 from shepherd.backends.llamacpp.sampling.sampler import SamplerChain
-from shepherd.backends.llamacpp.scheduling.drafts import Drafting, EscapedPrompt
+from shepherd.backends.llamacpp.scheduling.drafts import Drafting, EarlierAnswers, EscapedPrompt
 from shepherd.backends.llamacpp.vision.parts import ImageRun
 from shepherd.backends.output.markers import StopMatcher
+from shepherd.backends.tenant import Tenant, TenantKind
 from shepherd.events import Stats
 from shepherd.sampling import Sampling
 
@@ -29,6 +35,35 @@ class Phase(Enum):
     PARKED = auto()
     GENERATING = auto()
     DONE = auto()
+
+
+AHEAD = {TenantKind.INTERACTIVE: 5.0, TenantKind.AGENT: 0.0, TenantKind.BATCH: -5.0}
+"""Seconds of its account by which a tenant comes before others. It is a bound and no priority, so
+that nobody starves: whoever has used more than that waits like all."""
+
+
+class Account(Struct, eq=False):
+    """A tenant's jobs that are not done, and the seconds of the engine that it has used.
+
+    `used` are these over its share, and what it did not use in time does not count as saved. Drafts
+    come from its `earlier` answers alone: those of others would tell what these got.
+    """
+
+    tenant: Tenant
+    used: float = 0.0
+    seconds: float = 0.0
+    jobs: int = 0
+    earlier: EarlierAnswers = attribute(default_factory=EarlierAnswers)
+
+    def charge(self, seconds: float) -> None:
+        """Count seconds of the engine."""
+        self.seconds += seconds
+        self.used += seconds / self.tenant.share
+
+    @property
+    def turn(self) -> float:
+        """Low for those who come first."""
+        return self.used - AHEAD[self.tenant.kind]
 
 
 @dataclass(slots=True, eq=False)
@@ -44,11 +79,13 @@ class Job:
     the bytes of tokens whose text was not sent yet. `receive` is called on the event loop's
     thread. The answer of a `repeatable` job should come out the same again. All jobs of one
     request have the same `request`. `missing_tokens` of the prompt were in no cache when the job
-    was `submitted` (`time.monotonic`), got a sequence, or was `interrupted`. Since `blocked`
-    there is no room for its saved state; 0 if there is. A `prompt_meter` needs the logits of all
-    tokens of the prompt. `thought` limits the tokens of reasoning. `images` are where the tokens
-    are placeholders. `session` names its session, and `returns`, once it is submitted, tells when
-    that asks again.
+    was `submitted` (`time.monotonic`), got a sequence, or was `interrupted`. It was `admitted` when
+    it got its first one. Since `blocked` there is no room for its saved state; 0 if there is. A
+    `prompt_meter` needs the logits of all tokens of the prompt. `thought` limits the tokens of
+    reasoning. `images` are where the tokens are placeholders. `session` names its session, and
+    `returns`, once it is submitted, tells when that asks again. `account` is that of its tenant.
+    `owner` is that of its tokens. While it waits, `place` is how many jobs come before it and
+    itself.
     """
 
     prompt_length: int
@@ -65,6 +102,7 @@ class Job:
     pending_token: int | None = None
     max_tokens: int = 0
     submitted: float = 0.0
+    admitted: float = 0.0
     missing_tokens: int = 0
     blocked: float = 0.0
     interrupted: bool = False
@@ -84,6 +122,9 @@ class Job:
     request: object = None
     session: str = ""
     returns: Return | None = None
+    account: Account = field(default_factory=lambda: Account(Tenant()))
+    place: int = 0
+    owner: Owner = NOBODY
     prompt_meter: candidates.PromptMeter | None = None
     thought: guard.ThoughtMeter | None = None
     images: list[ImageRun] = field(default_factory=list[ImageRun])
@@ -106,6 +147,11 @@ class Job:
     def pending(self) -> int:
         """The number of tokens to decode before the next one can be sampled."""
         return len(self.tokens) - (len(self.sequence.tokens) if self.sequence else 0)
+
+    @property
+    def query(self) -> Query:
+        """Its tokens so far as a prompt."""
+        return Query(packed(self.tokens), self.owner)
 
     @property
     def joins_text(self) -> bool:
@@ -162,6 +208,13 @@ class Job:
         if last and self.stop.hit is None:
             text += self.stop.finish()  # what could have become a stop string
         return text
+
+    def state(self, seconds_per_place: float) -> RequestState:
+        """What is shown of the job."""
+        tenant, now = self.account.tenant.name, monotonic()
+        numbers = (self.prompt_length, self.cached_tokens, self.generated)
+        expected = self.place * seconds_per_place
+        return RequestState(tenant, *numbers, now - self.submitted, self.place, expected)
 
     def measure(self, context: NativeContext, count: int, index: int) -> None:
         """Measure the last `count` tokens, if requested; they end at the batch index `index`."""

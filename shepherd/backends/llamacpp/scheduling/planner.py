@@ -9,6 +9,7 @@ from shepherd.backends.llamacpp.cache.sequences import CachedSequence, SequenceP
 from shepherd.backends.llamacpp.native import batch, devices
 from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span, Stopwatch
 from shepherd.backends.llamacpp.sampling.candidates import MAX_MEASURED
+from shepherd.backends.llamacpp.scheduling.accounts import Accounts
 from shepherd.backends.llamacpp.scheduling.drafts import Draft
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
@@ -127,12 +128,14 @@ class Planner:
         pool: SequencePool,
         pace: PrefillPace,
         speculator: Speculator | None,
+        accounts: Accounts,
     ) -> None:
         """Drafts need a `speculator`, and memory that can forget rejected tokens."""
         self._context = context
         self._pool = pool
         self._pace = pace
         self._speculator = speculator if pool.can_draft else None
+        self._accounts = accounts
         self._calm_from = 0.0
         """The time from which a step may take long again."""
 
@@ -141,6 +144,7 @@ class Planner:
 
         `queued` says that others wait for a sequence.
         """
+        active = self._accounts.entitled(active)
         room = self._context.batch_size
         writing = [j for j in active if j.phase is Phase.GENERATING and j.pending == 1]
         # An image is decoded in a batch of its own.
@@ -260,6 +264,8 @@ class Planner:
             if not part.job.prompt_done:
                 part.job.prefill_seconds += seconds
         tokens = sum(len(part.tokens) for part in parts)
+        for part in parts:
+            part.job.account.charge(seconds * len(part.tokens) / tokens)
         only_answers = all(
             p.job.prompt_done and len(p.tokens) == 1 + len(p.draft_tokens) for p in parts
         )

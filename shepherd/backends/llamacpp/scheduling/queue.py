@@ -6,10 +6,10 @@ from math import inf
 from time import monotonic
 
 from shepherd import errors, events
-from shepherd.backends.inprocess.answer import Failed, Finished
-from shepherd.backends.llamacpp.cache.prefixes import packed
+from shepherd.backends.inprocess.answer import Failed, Finished, Queued
 from shepherd.backends.llamacpp.cache.sequence import CachedSequence
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
+from shepherd.backends.llamacpp.scheduling.accounts import READING_SLICE, Accounts, turn
 from shepherd.backends.llamacpp.scheduling.answers import Answers
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase, Post
 from shepherd.backends.llamacpp.scheduling.planner import BatchTimer, PrefillPace
@@ -35,6 +35,7 @@ class JobQueue:
         timer: BatchTimer,
         answers: Answers,
         pace: PrefillPace,
+        accounts: Accounts,
     ) -> None:
         self.active: list[Job] = []
         self._pool = pool
@@ -42,6 +43,11 @@ class JobQueue:
         self._timer = timer
         self._answers = answers
         self._pace = pace
+        self.accounts = accounts
+        self.seconds_per_place = 0.0
+        """The seconds after which the next waiting job probably gets a sequence; 0 is unknown."""
+        self._job_seconds = 0.0
+        """The mean of the last jobs, from their first sequence to their end; 0 before any."""
         self._waiting: deque[Job] = deque()
         self._full_until = 0.0
         """Until a job ends there is a lack of memory, and nobody else would find room meanwhile."""
@@ -68,21 +74,22 @@ class JobQueue:
     def submit(self, job: Job) -> None:
         """Let a job wait for a sequence."""
         job.submitted = monotonic()
+        self.accounts.open(job)
         if job.returns is None:  # of its session, so that nothing of that leaves meanwhile
-            job.returns = self._pool.sessions.ask(packed(job.tokens), job.session)
+            job.returns = self._pool.sessions.ask(job.query, job.session)
         job.missing_tokens = len(job.tokens)
         # Only where prompts are read in turn do these tokens decide who is next, and looking for
         # cached ones takes time.
         if self._reads_in_turn and self.active and job.missing_tokens > SHORT_PROMPT:
-            job.missing_tokens -= self._pool.known(job.tokens)
+            job.missing_tokens -= self._pool.known(job.query)
         self._waiting.append(job)
 
     def admit(self) -> Iterator[Job]:
         """Give sequences to waiting jobs; yields each such job."""
         self._interrupt_long_prompt()
         while self._waiting and (job := self._job_to_admit()):
-            surplus = None if self._has_sequence() else surplus_job(self._waiting, self.active)
-            if surplus is not None:  # a request that has several sequences can spare one
+            surplus = None if self._has_sequence() else self._surplus()
+            if surplus is not None:
                 self._requeue(surplus)
                 self._full_until = 0.0
             self._timer.settle()  # moving memory takes time that is not the queued batch's
@@ -99,6 +106,8 @@ class JobQueue:
                 self._note_cached(job, sequence)
                 job.missing_tokens = job.pending
             job.phase = Phase.PREFILL
+            job.place = 0
+            job.admitted = job.admitted or monotonic()
             self.active.append(job)
             yield job
 
@@ -130,6 +139,10 @@ class JobQueue:
     def end(self, job: Job) -> None:
         """End a job without an update; its tokens stay in its sequence."""
         job.phase = Phase.DONE
+        self.accounts.close(job)
+        if job.admitted:
+            seconds = monotonic() - job.admitted
+            self._job_seconds = (self._job_seconds + seconds) / 2 if self._job_seconds else seconds
         self._full_until = 0.0  # its sequence can be swapped out now
         if job.returns is not None:
             job.returns.note_end()
@@ -143,21 +156,33 @@ class JobQueue:
             job.sampler = None
 
     def make_room(self) -> None:
-        """Free shared memory: that of idle sequences, or that of the youngest job, which waits."""
+        """Free shared memory: that of idle sequences, or that of a job, which waits.
+
+        It is the youngest one of the tenant that comes last.
+        """
         if self._pool.drop_idle(sum(job.pending for job in self.active)):
             return
-        youngest = self.active[-1]
         if len(self.active) == 1:  # it has all memory, and that is not enough
-            self._end_at_full_context(youngest)
+            self._end_at_full_context(self.active[0])
             return
-        self._requeue(youngest)
+        self._requeue(max(reversed(self.active), key=turn))
         self._full_until = inf
+
+    def tell_places(self) -> None:
+        """Tell the jobs that wait how many come before them, and when they will probably start."""
+        if not self._waiting:
+            return
+        self.seconds_per_place = self._job_seconds / max(1, len(self.active))
+        for place, job in enumerate(sorted(self._waiting, key=turn), 1):
+            if job.place != place:
+                job.place = place
+                self._post(job, Queued(place, place * self.seconds_per_place))
 
     def _acquire(self, job: Job) -> CachedSequence | None:
         """A sequence for a job; None if its saved state has to wait for the end of another job."""
         now = monotonic()
         waited = now - job.blocked if job.blocked else 0.0
-        sequence = self._pool.acquire(job.tokens, self._pace.speed, waited, job.returns)
+        sequence = self._pool.acquire(job.query, self._pace.speed, waited, job.returns)
         if sequence is None:
             job.blocked = job.blocked or now
             self._full_until = now + RETRY_SECONDS
@@ -167,11 +192,26 @@ class JobQueue:
 
     def _job_to_admit(self) -> Job | None:
         """The waiting job to admit now, if there is a sequence for it."""
-        if not self._has_sequence() and surplus_job(self._waiting, self.active) is None:
+        if not self._has_sequence() and self._surplus() is None:
             return None
         if self._reads_in_turn:
             return next_in_turn(self._waiting, self.active, self._pace.speed)
         return next_job(self._waiting, self.active)
+
+    def _surplus(self) -> Job | None:
+        """The job whose sequence another one needs more; None if there is none.
+
+        A request that has several can spare one, and so can a tenant that is over its share.
+        """
+        return surplus_job(self._waiting, self.active) or self.accounts.preempted(
+            self._waiting, self.active, self._loss
+        )
+
+    def _loss(self, job: Job) -> float:
+        """The seconds that reading the tokens of an active job again takes, if they are lost."""
+        if job.sequence is None or self._pool.is_kept(job.sequence):
+            return 0.0
+        return len(job.sequence.tokens) / (self._pace.speed or ASSUMED_SPEED)
 
     @property
     def _reads_in_turn(self) -> bool:
@@ -229,9 +269,10 @@ class JobQueue:
 
 
 def next_job(waiting: Sequence[Job], active: Sequence[Job]) -> Job | None:
-    """The first waiting job of the request that has the fewest sequences."""
+    """The first waiting job of the tenant that comes first, and of its request with the fewest
+    sequences."""
     counts = Counter(job.request for job in active)
-    return min(waiting, key=lambda job: counts[job.request], default=None)
+    return min(waiting, key=lambda job: (turn(job), counts[job.request]), default=None)
 
 
 def next_in_turn(waiting: Sequence[Job], active: Sequence[Job], speed: float) -> Job | None:
@@ -245,18 +286,25 @@ def next_in_turn(waiting: Sequence[Job], active: Sequence[Job], speed: float) ->
     priority = _priorities(speed)
     long_ones_wait = _reader(active) is not None
     able = [job for job in waiting if not (long_ones_wait and _is_long(job))]
-    # First the requests with the fewest sequences, as in `next_job`.
-    return max(able, key=lambda job: (-counts[job.request], priority(job)), default=None)
+    # First the tenants and the requests as in `next_job`.
+    return max(
+        able, key=lambda job: (-turn(job), -counts[job.request], priority(job)), default=None
+    )
 
 
 def overtaken_job(waiting: Sequence[Job], active: Sequence[Job], speed: float) -> Job | None:
-    """The job whose long prompt should wait for one that is less than half as long."""
+    """The job whose long prompt should wait for one of another tenant, or for a shorter one.
+
+    For the same tenant it is interrupted only if the other one is less than half as long.
+    """
     reader, priority = _reader(active), _priorities(speed)
     # Short prompts need no turn: they are read beside the long one.
     long_ones = (job for job in waiting if _is_long(job))
-    first = max(long_ones, key=priority, default=None)
+    first = max(long_ones, key=lambda job: (-turn(job), priority(job)), default=None)
     if reader is None or first is None or reader.measures:  # measuring would begin again
         return None
+    if first.account.tenant.name != reader.account.tenant.name:
+        return reader if turn(first) + READING_SLICE < turn(reader) else None
     is_shorter = 2 * first.missing_tokens < reader.pending
     return reader if is_shorter and priority(first) > priority(reader) else None
 

@@ -29,6 +29,7 @@ from shepherd.backends.llamacpp.rpc.workers import WorkerLostError
 from shepherd.backends.llamacpp.sampling.candidates import logits_row
 from shepherd.backends.llamacpp.sampling.choice import Choice
 from shepherd.backends.llamacpp.sampling.sampler import SamplerChain
+from shepherd.backends.llamacpp.scheduling.accounts import Accounts
 from shepherd.backends.llamacpp.scheduling.answers import Answers, DecodeLoop
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase, Post
 from shepherd.backends.llamacpp.scheduling.planner import BatchTimer, Part, Planner, PrefillPace
@@ -69,19 +70,18 @@ class Scheduler:
         self._is_quiet: Callable[[], bool] = _never
         """Whether no command waits for the end of the step."""
         self.pace = PrefillPace(context.batch_size, context.limits)
-        self._planner = Planner(context, pool, self.pace, speculator)
+        accounts = Accounts()
+        self._planner = Planner(context, pool, self.pace, speculator, accounts)
         self._timer = BatchTimer(context.stopwatch, self.pace, self._planner.note)
-        earlier = None if speculator is None else speculator.earlier
         self._answers = Answers(
             vocab,
             context.size,
             post,
             jumps_ahead=jumps_ahead,
             weighs=pool.rolls_back,
-            earlier=earlier,
         )
         # All jobs, from their admission to their end; a job is submitted there.
-        self.queue = JobQueue(pool, post, self._timer, self._answers, self.pace)
+        self.queue = JobQueue(pool, post, self._timer, self._answers, self.pace, accounts)
         self._loop = DecodeLoop(context, pool, self._planner, self._timer, self._answers)
 
     def start(self, job: Job, max_tokens: int) -> None:
@@ -117,6 +117,7 @@ class Scheduler:
         for job in self.queue.admit():
             if self._images is not None:
                 self._images.request(job.missing_images(), job.needs_images)
+        self.queue.tell_places()
         self._decode_image()
         parts = self._planner.plan(self.queue.active, queued=self.queue.waiting > 0)
         # Only answers, each with the token that was sampled last: the quick loop decodes those.

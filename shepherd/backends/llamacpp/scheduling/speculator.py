@@ -35,8 +35,6 @@ class Speculator:
         `exact` says that results do not depend on a batch's other tokens.
         """
         self._context = context
-        self.earlier = drafts.EarlierAnswers() if lookup else None
-        """The answers that drafts come from; None if only a model drafts."""
         self._vocab = context.vocab
         self._lookup = lookup
         self._model = model
@@ -111,7 +109,7 @@ class Speculator:
     def _look_up(self, job: Job, drafting: drafts.Drafting) -> drafts.Draft | None:
         """A draft from a long match in the conversation, else from the better of two others."""
         draft = drafting.look_up(job.tokens, drafts.MAX_DRAFT)
-        if self.earlier is None or (draft is not None and draft.kind is drafts.DraftKind.LONG):
+        if not self._lookup or (draft is not None and draft.kind is drafts.DraftKind.LONG):
             return draft
         if job.escaped_prompt is None:
             job.escaped_prompt = drafts.EscapedPrompt(self._vocab, job.tokens[: job.prompt_length])
@@ -122,7 +120,7 @@ class Speculator:
         # llama.cpp rounds by the size of a batch, so that a draft from other requests could change
         # nearly equal choices, and so the text.
         if self._exact or not job.repeatable:
-            earlier = self.earlier.look_up(job.tokens, drafts.MAX_DRAFT)
+            earlier = job.account.earlier.look_up(job.tokens, drafts.MAX_DRAFT)
         # Before the answer has a backslash, this would only search for one again.
         if draft is None and job.escaped_prompt.is_open:
             draft = job.escaped_prompt.look_up(job.tokens, drafts.MAX_DRAFT, drafts.DraftKind.SHORT)
