@@ -248,6 +248,7 @@ class SessionStore:
         log = self.storage.create(header.id, lambda _problem: None)
         try:
             log.append(records.header_line(header) + lines[: lines.rfind(b"\n") + 1])
+            log.sync()
         finally:
             log.release()
         return header.id

@@ -218,7 +218,7 @@ class RuleUses(Struct):
         return uses
 
     def save(self) -> None:
-        """Add what is new to the file, whole or not at all; logs why if that fails."""
+        """Add what is new to the file, whole or not at all; if that fails, it stays in memory."""
         if self.path is None or not any(r.lifetime is Lifetime.ALWAYS for r in self._new):
             return
         try:
@@ -226,7 +226,7 @@ class RuleUses(Struct):
                 uses = [u for u in self.all().values() if u.rule.lifetime is Lifetime.ALWAYS]
                 write_private(self.path, encode(uses))
         except OSError as error:
-            _log.warning("uses of rules not saved: %s", error)
+            _log.info("uses of rules not saved: %s", error)  # a warning would be on the screen
         else:
             self._new = {r: u for r, u in self._new.items() if r.lifetime is Lifetime.SESSION}
 

@@ -4,6 +4,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from shepherd.config.section import ApproveMode
 from shepherd.tools.access import Access, AccessKind
@@ -51,6 +52,18 @@ def test_each_rule_that_decided_counts_and_questions_of_others_do_not(tmp_path: 
     policy.mode = ApproveMode.PLAN
     policy.note_use(policy.decide(WRITE, [a]))  # refused by the mode
     assert {use.rule: use.count for use in policy.uses.all().values()} == {RULE: 1, other: 1}
+
+
+def test_uses_that_can_not_be_saved_stay_in_memory(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    uses = RuleUses(tmp_path / "file" / "permissions-used.json")
+    for count in (1, 2):
+        uses.note(RULE)
+        uses.save()
+        assert uses.all()[RULE].count == count
+    assert capfd.readouterr().err == ""  # the terminal's screen stays whole
 
 
 def test_what_stands_in_the_file_allows_nothing(tmp_path: Path) -> None:
