@@ -18,7 +18,7 @@ from tests.patience import PATIENCE
 DOCS = Path(__file__).parents[1] / "docs"
 SANDBOX = "console sandbox"
 DIVIDER = "---next command---"
-NOT_RUN = ("pull", "provider test", "shepherd -p", "--server", "doctor")
+NOT_RUN = ("launch", "pull", "provider test", "shepherd -p", "--server", "doctor")
 """Steps that need a hub or a vendor, and those that are tried elsewhere."""
 
 
