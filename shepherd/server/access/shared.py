@@ -37,6 +37,9 @@ LIMITS_NAME = "limits.sqlite"
 LEASE_SECONDS = 60.0
 """Tokens that a server holds count for this time after its last word."""
 
+MAX_AHEAD_SECONDS = 120.0
+"""By so much clocks of servers may differ; one that is further ahead is taken to be wrong."""
+
 THREADS = 8
 RENEW_SECONDS = 15.0
 """The interval in which a server confirms the tokens that it holds; see `LEASE_SECONDS`."""
@@ -75,20 +78,24 @@ class KeyWindows:
         moment = clock(rows)  # before the row is fetched: both are asked in one go
         row = cursor.fetchone()
         state: dict[str, Any] = {} if row is None else json.loads(row[0])
-        # when two servers' clocks differ, the time of the key must not go back
-        self._time = max(moment, state.get("latest", 0.0))
+        # when two servers' clocks differ a little, the time of the key must not go back; a clock
+        # that was far ahead was wrong, and what was used by it counts as used just now
+        latest = max(moment, state.get("latest", 0.0))
+        ahead = latest - moment if latest - moment > MAX_AHEAD_SECONDS else 0.0
+        self._time = latest - ahead
         self._key = key
         # by server: the tokens that it holds, and until when that counts
         self._held: dict[str, tuple[int, float]] = {
-            server: (amount, until)
+            server: (amount, until - ahead)
             for server, (amount, until) in state.get("held", {}).items()
-            if until > self._time
+            if until - ahead > self._time
         }
         self.limiter = limits.Limiter(self._time)
         for name, amounts in state.get("windows", {}).items():  # as `save` writes them
             resource, _, seconds = name.partition(":")
             window = self.limiter.windows[limits.Resource(resource), int(seconds)]
-            window.restore(amounts, self._time)
+            slots = int(ahead * limits.SLOTS // int(seconds))
+            window.restore([(slot - slots, used) for slot, used in amounts], self._time)
         for amount, _ in self._held.values():
             self.limiter.reserve(amount)
 

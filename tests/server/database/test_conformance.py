@@ -312,6 +312,26 @@ async def test_a_request_that_ends_meanwhile_holds_nothing(
                 await asyncio.sleep(0.01)
 
 
+async def test_a_clock_that_jumped_ahead_and_back_locks_nobody_out(
+    limits: Callable[[], SharedLimits], clock: Clock
+) -> None:
+    key = limited(requests_per_minute=2, tokens_per_minute=10)
+    server = limits()
+    clock.now += 5 * 3600
+    await server.count_request(key)
+    await server.reserve_tokens(key, 10, 10)
+    server.settle_tokens(key, 10, 10)
+    server.flush()
+    clock.now -= 5 * 3600
+    await server.count_request(key)
+    for refused in (server.count_request(key), limits().reserve_tokens(key, 1, 1)):
+        with pytest.raises(ApiError, match="per minute"):
+            await refused
+    clock.now += 62
+    await server.count_request(key)
+    await limits().reserve_tokens(key, 10, 10)
+
+
 async def test_a_full_disk_stops_nobody_and_all_counts_when_it_has_space_again(
     tmp_path: Path, clock: Clock
 ) -> None:
