@@ -96,11 +96,6 @@ class PromptBuilder:
             logger.info("Prompts are tokenized as a whole: special tokens overlap")
             self._tokenize = self._fragments.tokenize_whole
 
-    @property
-    def by_pieces(self) -> bool:
-        """Whether history is tokenized only once; not if special tokens overlap."""
-        return self._tokenize == self._fragments.tokenize
-
     def build(
         self,
         conversation: Conversation,

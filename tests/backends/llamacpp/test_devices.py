@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,7 +23,6 @@ from tests.backends.llamacpp.machines import (
     INTEGRATED,
     NEW,
     use_devices,
-    use_library,
 )
 from tests.backends.llamacpp.support import PUP, settings
 
@@ -76,14 +74,6 @@ def test_a_gpu_of_unknown_size_gets_the_model_as_the_settings_say(machine: Machi
     assert fit_model(check_model_file(PUP), own, limit=little).applied(own) is own
     machine((GPU, 8))
     assert fit_model(check_model_file(PUP), own, limit=little).notice
-
-
-def test_a_library_without_ggml_names_no_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> Any:
-        raise AttributeError
-
-    use_library(monkeypatch, missing)
-    assert names() == []
 
 
 def test_doctor_names_the_gpu_and_what_goes_there(machine: Machine, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_pieces_put_together_are_what_the_whole_text_gives(
     said = [text for pair in texts for text in pair]
     conversation = talk(system, [*said, last])
     assert builder.build(conversation).tokens == whole(builder, conversation)
-    assert builder.by_pieces
+    assert builder._tokenize == builder._fragments.tokenize, "history is tokenized only once"
 
 
 def test_history_is_not_tokenized_again(model: NativeModel) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.gguf import check_model_file
+from shepherd.backends.llamacpp.vision import projector
 from shepherd.backends.llamacpp.vision.projector import (
     ProjectorChoice,
     choose_projector,
@@ -65,9 +66,14 @@ def test_a_choice_between_strangers_is_left_to_the_user(tmp_path: Path) -> None:
         beside(tmp_path, GEMMA, "mmproj-x.gguf", "mmproj-y.gguf")
 
 
-def choose(model: Path, *, reads: bool = True, **values: object) -> ProjectorChoice:
-    """The choice with a build of llama.cpp that reads images or not, whatever this one does."""
-    return choose_projector(model, check_model_file(model), settings(**values), lambda: reads)
+@pytest.fixture(autouse=True)
+def build_reads_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever this build of llama.cpp does."""
+    monkeypatch.setattr(projector, "reads_images", lambda: True)
+
+
+def choose(model: Path, **values: object) -> ProjectorChoice:
+    return choose_projector(model, check_model_file(model), settings(**values))
 
 
 def test_a_fitting_projector_is_chosen_and_can_be_switched_off(model: Path) -> None:
@@ -86,7 +92,7 @@ def test_a_fitting_projector_is_chosen_and_can_be_switched_off(model: Path) -> N
 
 @pytest.mark.parametrize("kind", ["width", "damaged", "model", "build"])
 def test_a_projector_that_can_not_be_used_costs_only_images(
-    kind: str, model: Path, tmp_path: Path
+    kind: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = tmp_path / "model.gguf"
     own.write_bytes(model.read_bytes())
@@ -101,14 +107,14 @@ def test_a_projector_that_can_not_be_used_costs_only_images(
         "width": "is for another model: its embeddings have 128 numbers, those of the model 64",
         "damaged": "is cut off",
         "model": "is not a projector for images",
-        "build": "`make chat IMAGES=1` builds it",
+        "build": "which this build lacks",
     }[kind]
-    reads = kind != "build"
-    choice = choose(own, reads=reads)
+    monkeypatch.setattr(projector, "reads_images", lambda: kind != "build")
+    choice = choose(own)
     assert choice.projector is None
     assert reason in choice.notice
     with pytest.raises(ModelLoadError, match=reason.replace("(", r"\(")):
-        choose(own, reads=reads, projector=str(file))
+        choose(own, projector=str(file))
 
 
 def test_a_missing_projector_of_the_settings_is_an_error(model: Path) -> None:

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections import Counter, deque
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ _ERROR, _CONTINUED = 4, 5
 _PLACE = re.compile(r"layer +\d+ assigned to device ([^,]+)")
 _SPINS = "1000"
 """How often a thread looks for the others before it sleeps, about 60 µs."""
+TESTED = "0.3.36"
+"""The version of llama-cpp-python that Shepherd is tested with."""
 _IMPORTING = threading.RLock()
 """Two threads must not see the empty package of `import_submodule` at the same time."""
 
@@ -76,28 +79,61 @@ def bindings() -> Any:
     # operations. Where other programs run, an answer took twenty times as long. Read at the load.
     if "GOMP_SPINCOUNT" not in os.environ:
         os.putenv("GOMP_SPINCOUNT", _SPINS)  # for this process: commands of tools don't get it
-    try:
-        lib = import_submodule("llama_cpp", "llama_cpp")
-    except (ImportError, OSError, RuntimeError) as error:
-        raise ModelLoadError(
-            f"llama-cpp-python can't be used: {error}. Install it again to run models in-process."
-        ) from error
+    lib = _checked("llama_cpp", ("llama_", "LLAMA_", "GGML_"))
     lib.llama_log_set(_log_callback(lib), ctypes.c_void_p(0))
     lib.llama_backend_init()
     return lib
 
 
+def _checked(module: str, prefixes: tuple[str, ...]) -> Any:
+    """A module of `llama_cpp` that has the symbols with these prefixes; raises ModelLoadError."""
+    try:
+        lib = import_submodule("llama_cpp", module)
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        raise ModelLoadError(
+            f"llama-cpp-python can't be used: {error}. Install it again to run models in-process."
+        ) from error
+    check_symbols(lib, prefixes)
+    return lib
+
+
+def check_symbols(lib: Any, prefixes: tuple[str, ...]) -> None:
+    """Raise ModelLoadError if a version of the bindings lacks what Shepherd uses of them.
+
+    `symbols.txt` has names, with the number of arguments of a function, or with the fields of a
+    structure: ctypes sets those that it does not know without an effect.
+    """
+    for line in Path(__file__).with_name("symbols.txt").read_text("utf-8").splitlines():
+        name, *details = line.split()
+        found: Any = getattr(lib, name, None)
+        fits = (
+            len(found.argtypes) == int(d) if d.isdigit() else hasattr(found, d) for d in details
+        )
+        if name.startswith(prefixes) and (found is None or not all(fits)):
+            raise _misfit(name)
+
+
+def _misfit(name: str) -> ModelLoadError:
+    release = metadata.version("llama-cpp-python")
+    return ModelLoadError(
+        f"llama-cpp-python {release} does not fit this Shepherd: {name} is missing or has changed. "
+        f"Install version {TESTED} of it instead."
+    )
+
+
 def native_functions(
     signatures: Mapping[str, tuple[Any, ...]], prefix: str = "ggml_backend_"
 ) -> Any:
-    """llama.cpp's library with the types of functions; AttributeError if this build lacks one.
+    """llama.cpp's library with the types of functions; ModelLoadError if this build lacks one.
 
     `signatures` have the type of the result, then those of the arguments, by names without the
     `prefix`: `{"dev_count": (c_size_t,)}` is `size_t ggml_backend_dev_count(void)`.
     """
     library: Any = bindings()._lib  # noqa: SLF001 - the bindings have no names for them
     for name, (result, *arguments) in signatures.items():
-        function = getattr(library, f"{prefix}{name}")
+        function = getattr(library, f"{prefix}{name}", None)
+        if function is None:
+            raise _misfit(f"{prefix}{name}")
         function.restype, function.argtypes = result, arguments
     return library
 
@@ -106,10 +142,7 @@ def native_functions(
 def image_bindings() -> Any:
     """The module `llama_cpp.mtmd_cpp`, for images; raises ModelLoadError if it can't be used."""
     lib = bindings()
-    try:
-        images = import_submodule("llama_cpp", "mtmd_cpp")
-    except (ImportError, OSError, RuntimeError, AttributeError) as error:
-        raise ModelLoadError(f"llama.cpp's library for images can't be used: {error}.") from error
+    images = _checked("mtmd_cpp", ("mtmd_",))
     images.mtmd_helper_log_set(_log_callback(lib), ctypes.c_void_p(0))
     return images
 
@@ -119,9 +152,7 @@ def reads_images() -> bool:
     """Whether this build of llama.cpp has its library for images; does not load it."""
     spec = importlib.util.find_spec("llama_cpp")
     places = spec.submodule_search_locations if spec is not None else None
-    names = ("libmtmd.so", "libmtmd.dylib", "mtmd.dll", "libmtmd.dll")
-    folders = [Path(place) / "lib" for place in places or ()]
-    return any((folder / name).is_file() for folder in folders for name in names)
+    return any(next(Path(place, "lib").glob("*mtmd.*"), None) for place in places or ())
 
 
 @functools.cache

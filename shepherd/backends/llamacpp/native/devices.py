@@ -73,18 +73,15 @@ def gpu_handles(count: int = 1) -> Sequence[tuple[Device, int]]:
 
 
 def all_devices() -> Sequence[tuple[Device, int]]:
-    """All devices, each with llama.cpp's pointer; empty if the library does not export them."""
-    try:
-        ggml = _ggml()
-    except AttributeError:  # another build has none of these functions
-        return []
+    """All devices, each with llama.cpp's pointer."""
+    ggml = _ggml()
     count: int = ggml.ggml_backend_dev_count()
     handles: list[int] = [ggml.ggml_backend_dev_get(index) for index in range(count)]
     return [(describe_device(ctypes.c_void_p(handle)), handle) for handle in handles]
 
 
 def describe_device(handle: ctypes.c_void_p) -> Device:
-    """What ggml's library says of a device now; AttributeError if it does not export that."""
+    """What ggml's library says of a device now."""
     ggml = _ggml()
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     ggml.ggml_backend_dev_memory(handle, ctypes.byref(free), ctypes.byref(total))
@@ -104,7 +101,7 @@ def _kind(number: int) -> DeviceKind:
 
 @functools.cache
 def _ggml() -> Any:
-    """llama.cpp's library with the functions about devices; AttributeError without them."""
+    """llama.cpp's library with the functions about devices."""
     size, pointer = ctypes.c_size_t, ctypes.c_void_p
     return native_functions(
         {

@@ -19,7 +19,7 @@ BUILD_COMMAND = "make chat RPC=1"
 
 NO_RPC = (
     "This llama.cpp is built without its RPC backend. Build it again: "
-    f"`{BUILD_COMMAND}` (docs/rpc.md has the command for pip)."
+    f"`{BUILD_COMMAND}` (docs/install.md has the switches for uv and pip)."
 )
 
 

@@ -18,6 +18,7 @@ from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.scheduling.draft_model import Drafter, DraftRequest
 from shepherd.backends.llamacpp.scheduling.drafts import MAX_DRAFT
 from shepherd.backends.llamacpp.scheduling.job import Job
+from shepherd.errors import ModelLoadError
 
 _ARCHITECTURES = frozenset({"qwen35", "qwen35moe"})
 """Others may end the process: llama.cpp asserts what it expects of their layers."""
@@ -56,7 +57,7 @@ def _functions() -> Mapping[str, Any] | None:
     }
     try:
         library = native_functions(signatures, prefix="")
-    except AttributeError:
+    except ModelLoadError:
         return None
     return {name: getattr(library, name) for name in signatures}
 

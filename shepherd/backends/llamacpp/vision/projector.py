@@ -1,7 +1,7 @@
 """Finds the projector of a model: the setting, or the file beside the model that fits it."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,6 @@ from shepherd.errors import ModelLoadError
 
 NONE = "none"
 """The value of `llamacpp.projector` for a model that must not see."""
-
-BUILD_COMMAND = "make chat IMAGES=1"
 
 _WORD = re.compile(r"[-_. ]+")
 _WORDS_OF_ALL = frozenset({"mmproj", "model", "ggml", "gguf", "projector", "vision"})
@@ -58,24 +56,14 @@ class ProjectorChoice(Struct, frozen=True):
         return self.projector.bytes if self.projector is not None else 0
 
 
-def choose_projector(
-    model: Path,
-    header: GgufHeader,
-    settings: LlamaCppSection,
-    build_reads: Callable[[], bool] = reads_images,
-) -> ProjectorChoice:
-    """The projector for a model. Raises ModelLoadError if the one of the settings does not fit.
-
-    `build_reads` says whether this build of llama.cpp reads images; it loads the library.
-    """
+def choose_projector(model: Path, header: GgufHeader, settings: LlamaCppSection) -> ProjectorChoice:
+    """The projector for a model. Raises ModelLoadError if the one of the settings does not fit."""
     if settings.projector == NONE:
         return ProjectorChoice()
     if settings.projector:
         path = locate_projector(settings.projector, settings.models_path)
-        checked = _checked(path, header)
-        _check_build(path, build_reads)
-        return ProjectorChoice(checked)
-    return _beside(model, header, build_reads)
+        return ProjectorChoice(_checked(path, header))
+    return _beside(model, header)
 
 
 def projector_bytes(model: Path, header: GgufHeader, settings: LlamaCppSection) -> int:
@@ -118,23 +106,24 @@ def projectors_beside(model: Path) -> list[Path]:
     return sorted((path for path in projectors if fits[path] == best), key=_precision)
 
 
-def _beside(model: Path, header: GgufHeader, build_reads: Callable[[], bool]) -> ProjectorChoice:
+def _beside(model: Path, header: GgufHeader) -> ProjectorChoice:
     """The projector beside a model; one that does not fit costs only its use."""
     try:
         candidates = projectors_beside(model)
         if not candidates:
             return ProjectorChoice()
-        projector = _checked(candidates[0], header)
-        _check_build(projector.path, build_reads)
+        return ProjectorChoice(_checked(candidates[0], header))
     except ModelLoadError as error:
         return ProjectorChoice(notice=f"The model can't see images: {error}")
     except OSError:  # nobody asked for a projector, so that a folder that can't be read is no error
         return ProjectorChoice()
-    return ProjectorChoice(projector)
 
 
 def _checked(path: Path, model: GgufHeader) -> Projector:
-    """The projector in a file; raises ModelLoadError if it is damaged or for another model."""
+    """The projector in a file; raises ModelLoadError if it is damaged or for another model.
+
+    So does a build of llama.cpp that reads no images.
+    """
     header = check_model_file(path)
     values = header.values
     if values.get("general.architecture") != "clip" or not values.get("clip.has_vision_encoder"):
@@ -146,6 +135,11 @@ def _checked(path: Path, model: GgufHeader) -> Projector:
             f"The projector {path} is for another model: its embeddings have {projected} numbers, "
             f"those of the model {width}."
         )
+    if not reads_images():
+        raise ModelLoadError(
+            f"The projector {path.name} needs llama.cpp's library for images, which this build "
+            "lacks. docs/install.md has the commands that build it."
+        )
     return Projector(path, _digest(path), path.stat().st_size)
 
 
@@ -154,15 +148,6 @@ def _model_width(header: GgufHeader) -> int | None:
     architecture = header.values.get("general.architecture")
     width: Any = header.values.get(f"{architecture}.embedding_length")
     return width if isinstance(width, int) else None
-
-
-def _check_build(path: Path, build_reads: Callable[[], bool]) -> None:
-    """Raise ModelLoadError, with the command that builds it, without the library for images."""
-    if not build_reads():
-        raise ModelLoadError(
-            f"The projector {path.name} needs llama.cpp's library for images, which this build "
-            f"lacks. `{BUILD_COMMAND}` builds it (4 to 10 minutes)."
-        )
 
 
 def _digest(path: Path) -> bytes:
