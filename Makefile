@@ -1,12 +1,13 @@
 # One task file. `make chat` and `make test` do all the set-up themselves.
 .DEFAULT_GOAL := help
-BIN := .venv/bin
+VENV ?= .venv
+BIN := $(VENV)/bin
+export VENV
 # uv trusts what the system trusts, a company's proxy included; the name depends on its version
 export UV_SYSTEM_CERTS ?= true
 export UV_NATIVE_TLS ?= true
-# `make chat RPC=1` builds llama.cpp with its RPC backend; later runs keep it
-# `make chat IMAGES=1` builds it again with its library for images, for an older install
-export RPC
+# `make chat GPU=cuda|metal|vulkan|rocm|none` and `RPC=1` choose what llama.cpp is built with, and
+# `WHEELS=FOLDER_OR_PAGE` where its wheel may be; later runs keep that (docs/install.md)
 # a worker for each core and four more, if there is memory; an idle one takes tests over from others
 PARALLEL := -n auto --dist worksteal
 SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
@@ -129,7 +130,7 @@ lock:       ## renew the lock files (needs uv)
 		pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
 
 clean:      ## remove what was built
-	rm -rf .venv build dist
+	rm -rf $(VENV) build dist
 
 .PHONY: .venv-run .venv-dev
 .venv-run:

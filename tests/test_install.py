@@ -1,4 +1,4 @@
-"""Setting up behind a company's proxy: pip and uv trust what the system trusts."""
+"""The set-up: one build of llama.cpp for all clones, and certificates of a company's proxy."""
 
 import platform
 import shutil
@@ -9,13 +9,27 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 RECORD = """#!/bin/sh
-env | grep -E '^(UV_|PIP_CERT|SSL_CERT|CMAKE_ARGS|CXXFLAGS)' | sort > "$RECORDS/$(basename "$0")"
+env | grep -E '^(UV_|PIP_CERT|SSL_CERT|CXXFLAGS)' | sort > "$RECORDS/$(basename "$0")"
 echo "$*" >> "$RECORDS/$(basename "$0").calls"
+test -z "${FAIL:-}" || exit 1
+folder=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --find-links) folder=$2 ;;
+    --dest) cp "$folder"/*.whl "$2" || exit 1 ;;
+    --wheel-dir) echo "$CMAKE_ARGS" > "$2/llama_cpp_python-1.0-py3-none-any.whl" ;;
+    esac
+    shift
+done
 """
+"""A program that notes how it is called; as pip, it makes a wheel or copies one."""
+LOCK = (
+    "one==1.0 \\\n    --hash=a\nllama-cpp-python==1.0 \\\n    --hash=b\ntwo==2.0 \\\n    --hash=c\n"
+)
 MAKE_VENV = """#!/bin/sh
-case "$*" in "-m venv .venv")
-    mkdir -p .venv/bin
-    for name in python pip shepherd; do cp "$RECORDS/record" .venv/bin/$name; done
+case "$*" in "-m venv "*)
+    mkdir -p "$3/bin"
+    for name in python pip shepherd; do cp "$RECORDS/record" "$3/bin/$name"; done
 esac
 """
 
@@ -28,8 +42,9 @@ def project(tmp_path: Path) -> Path:
         path.mkdir(parents=True)
     shutil.copy(ROOT / "scripts" / "install", project / "scripts")
     shutil.copy(ROOT / "Makefile", project)
+    shutil.copy(ROOT / "scripts" / "processor.h", project / "scripts")
     for name in ("requirements.lock", "pyproject.toml"):
-        (project / name).write_text("some-package==1.0\n")
+        (project / name).write_text(LOCK)
     for name, code in {"uv": RECORD, "c++": RECORD, "a-python": MAKE_VENV}.items():
         _write_program(programs / name, code)
     _write_program(tmp_path / "record", RECORD)
@@ -44,7 +59,8 @@ def _write_program(path: Path, code: str) -> None:
 def set_up(project: Path, *command: str, **more: str) -> None:
     base = project.parent
     env = {"PATH": f"{base / 'bin'}:/usr/bin:/bin", "RECORDS": str(base), "PYTHON": "a-python"}
-    subprocess.run(command, cwd=project, env=env | more, check=True, capture_output=True)
+    env |= {"HOME": str(base)} | more
+    subprocess.run(command, cwd=project, env=env, check=True, capture_output=True)
 
 
 def seen_by(project: Path, program: str) -> dict[str, str]:
@@ -79,41 +95,97 @@ def test_pip_which_fetches_uv_has_the_same_certificates(project: Path, tmp_path:
     assert seen_by(project, "pip")["PIP_CERT"] == str(own)
 
 
-def test_images_are_compiled_in_and_an_older_build_is_made_again_on_request(project: Path) -> None:
+def compiled_with(project: Path) -> list[str]:
+    """What each wheel of llama.cpp in the cache was compiled with."""
+    wheels = (project.parent / ".cache/shepherd/wheels").glob("*/*.whl")
+    return sorted(wheel.read_text() for wheel in wheels)
+
+
+def installed(project: Path) -> list[str]:
+    """The wheels that were installed since the last look."""
     calls = project.parent / "uv.calls"
-    set_up(project, "scripts/install", "requirements.lock")
-    assert "-DLLAVA_BUILD=ON" in seen_by(project, "uv")["CMAKE_ARGS"]
-    assert "--reinstall" not in calls.read_text()
-    set_up(project, "scripts/install", "requirements.lock", IMAGES="1")
-    assert "--reinstall-package=llama-cpp-python" in calls.read_text()
-    calls.write_text("")
-    library = project / ".venv/lib/python3.11/site-packages/llama_cpp/lib/libmtmd.so"
-    library.parent.mkdir(parents=True)
-    library.touch()
-    set_up(project, "scripts/install", "requirements.lock", IMAGES="1")
-    assert calls.read_text() == "", "a build with images stays"
+    words = calls.read_text().split() if calls.exists() else []
+    calls.unlink(missing_ok=True)
+    return [Path(word).read_text() for word in words if word.endswith(".whl")]
 
 
-def test_rpc_is_compiled_in_on_request_and_kept(project: Path) -> None:
-    calls = project.parent / "uv.calls"
+def another_clone(project: Path) -> Path:
+    shutil.copytree(project, clone := project.parent / "clone", ignore=lambda *_: [".venv"])
+    return clone
+
+
+def test_llamacpp_is_compiled_once_for_all_clones_and_pythons(project: Path) -> None:
     set_up(project, "make", "chat")
-    assert "-DGGML_RPC=ON" not in seen_by(project, "uv")["CMAKE_ARGS"]
-    calls.write_text("")
-    set_up(project, "make", "chat", "RPC=1")
-    assert "-DGGML_RPC=ON" in seen_by(project, "uv")["CMAKE_ARGS"]
-    assert "--reinstall-package=llama-cpp-python" in calls.read_text()
-    calls.write_text("")
-    set_up(project, "make", "chat", "RPC=1")
-    assert calls.read_text() == "", "a build with RPC stays"
-    (project / "requirements.lock").write_text("some-package==2.0\n")
+    (wheel,) = compiled_with(project)
+    assert "-DLLAVA_BUILD=ON" in wheel, "with images"
+    assert "-DGGML_LLAMAFILE=ON" in wheel, "with the kernels of llama.cpp's own builds"
+    assert installed(project) == [wheel]
     set_up(project, "make", "chat")
-    assert "-DGGML_RPC=ON" in seen_by(project, "uv")["CMAKE_ARGS"]
-    assert len((project.parent / "shepherd.calls").read_text().splitlines()) == 4
+    assert installed(project) == [], "nothing to do"
+    clone = another_clone(project)
+    set_up(clone, "make", "chat")
+    set_up(clone, "make", "chat", "VENV=.venv-3.14")
+    assert (clone / ".venv-3.14/bin/python").exists()
+    assert installed(clone) == [wheel, wheel]
+    assert compiled_with(project) == [wheel]
+    calls = (project.parent / "python.calls").read_text()
+    assert calls.count("pip wheel") == 1
+    assert "--require-hashes" in calls
+    assert list((project.parent / ".cache/shepherd/wheels").glob(".new*")) == []
 
 
-def test_builds_have_the_kernels_of_llamacpps_own(project: Path) -> None:
-    set_up(project, "scripts/install", "requirements.lock")
-    assert "-DGGML_LLAMAFILE=ON" in seen_by(project, "uv")["CMAKE_ARGS"]
+def test_a_failed_compilation_leaves_nothing_and_is_tried_again(project: Path) -> None:
+    with pytest.raises(subprocess.CalledProcessError):
+        set_up(project, "make", "chat", FAIL="1")
+    assert compiled_with(project) == installed(project) == []
+    set_up(project, "make", "chat")
+    assert installed(project) == compiled_with(project) != []
+
+
+@pytest.mark.parametrize(
+    ("choice", "switch"),
+    [
+        ("GPU=cuda", "-DGGML_CUDA=ON"),
+        ("GPU=metal", "-DGGML_METAL=ON"),
+        ("GPU=vulkan", "-DGGML_VULKAN=ON"),
+        ("GPU=rocm", "-DGGML_HIP=ON"),
+        ("RPC=1", "-DGGML_RPC=ON"),
+        ("CMAKE_ARGS=-DGGML_SYCL=on", "-DGGML_SYCL=on"),
+    ],
+)
+def test_a_build_is_made_on_request_and_kept(project: Path, choice: str, switch: str) -> None:
+    set_up(project, "make", "chat")
+    (plain,) = installed(project)
+    assert switch not in plain
+    set_up(project, "make", "chat", choice)
+    (wheel,) = installed(project)
+    assert wheel.split() == [*plain.split(), switch]
+    set_up(project, "make", "chat")
+    assert installed(project) == [], "the choice stays"
+    (project / "pyproject.toml").write_text("changed\n")
+    set_up(project, "make", "chat")
+    assert installed(project) == []
+    assert len(compiled_with(project)) == 2
+    set_up(project, "make", "chat", "GPU=none", "RPC=", "CMAKE_ARGS=")
+    assert installed(project)[0].split() == plain.split()
+
+
+def test_a_gpu_of_another_name_is_refused(project: Path) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as error:
+        set_up(project, "make", "chat", "GPU=nvidia")
+    assert b"cuda, metal, vulkan, rocm or none" in error.value.stderr
+
+
+def test_a_wheel_of_others_is_used_where_there_is_one(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "shop").mkdir()
+    set_up(project, "make", "chat", f"WHEELS={tmp_path / 'shop'}")
+    assert ["-DLLAVA_BUILD=ON" in wheel for wheel in installed(project)] == [True], "none there"
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more/llama_cpp_python-1.0-py3-none-any.whl").write_text("bought")
+    set_up(project, "make", "chat", f"WHEELS={tmp_path / 'more'}")
+    assert installed(project) == ["bought"]
+    set_up(project, "make", "chat")
+    assert installed(project) == [], "it stays"
 
 
 @pytest.mark.parametrize("ability", ["", "amx_int8 amx_tile", "avx512_fp16"])
@@ -123,8 +195,13 @@ def test_a_build_for_new_processors_is_repaired(
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text(f"flags : sse2 avx2 {ability}\n")
     set_up(project, "scripts/install", "requirements.lock", CPUINFO=str(cpuinfo))
-    flags = seen_by(project, "uv").get("CXXFLAGS", "").strip()
+    flags = seen_by(project, "python").get("CXXFLAGS", "").strip()
     assert flags == (f'-include "{project}/scripts/processor.h"' if ability else "")
+    installed(project)
+    cpuinfo.write_text("flags : sse2\n")
+    set_up(project, "scripts/install", "requirements.lock", CPUINFO=str(cpuinfo))
+    assert installed(project), "a build for another processor ends at its first instruction"
+    assert len(compiled_with(project)) == 2
 
 
 AMX = """
