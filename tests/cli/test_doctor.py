@@ -5,11 +5,14 @@ import os
 import pty
 import re
 import socket
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from shepherd.cli.commands.doctor import State, check_sandbox
+from shepherd.backends.llamacpp.native import bindings as native
+from shepherd.cli.commands.doctor import State, check_llamacpp, check_sandbox
 from shepherd.config.section import SandboxMode
 from shepherd.tools.sandbox.sandbox import Attempt, Finding
 from tests.cli.program import Program
@@ -98,3 +101,37 @@ def test_without_a_box_it_says_what_to_install(mode: SandboxMode, state: State) 
     sandbox = check_sandbox(mode, Finding(None, (attempt,)))
     assert sandbox.state is state
     assert sandbox.advice == ("bubblewrap: not there; install bubblewrap",)
+
+
+@pytest.mark.parametrize(
+    ("files", "build"),
+    [
+        (["nvidiactl", "nvidia0", "dri/renderD128"], "cuda"),
+        (["kfd", "dri/renderD128"], "rocm"),
+        (["dri/renderD128"], "vulkan"),
+        (["nvidiactl", "dri/card0", "null"], None),
+    ],
+)
+def test_a_gpu_that_the_build_can_not_use_is_named(
+    files: list[str], build: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "dri").mkdir()
+    for name in files:
+        (tmp_path / name).touch()
+    check = check_llamacpp(State.BROKEN, tmp_path)
+    assert "built for the CPU only" in check.text
+    assert check.state is (State.NOTE if build else State.OK)
+    assert [f"`make chat GPU={build}`" in advice for advice in check.advice] == [True] * bool(build)
+
+
+def test_a_build_for_a_gpu_that_finds_none_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container that was started without its GPUs."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/libggml-cuda.so").touch()
+    library = SimpleNamespace(__file__=str(tmp_path / "llama_cpp.py"))
+    native.bindings()
+    monkeypatch.setattr(native, "bindings", lambda: library)
+    check = check_llamacpp(State.BROKEN, tmp_path)
+    assert (check.state, "built with cuda, but it finds no GPU" in check.text) == (State.NOTE, True)

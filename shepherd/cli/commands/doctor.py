@@ -40,6 +40,12 @@ from shepherd.version import __version__
 _WIDTH = 12
 _ANSWER_SECONDS = 5.0
 """The longest wait for a server."""
+_GPUS = (
+    ("nvidia[0-9]*", "A GPU of NVIDIA", "cuda"),
+    ("kfd", "A GPU of AMD", "rocm"),
+    ("dri/renderD*", "A GPU", "vulkan"),
+)
+"""The files of drivers, and which build of llama.cpp uses their GPU."""
 
 
 class State(StrEnum):
@@ -130,7 +136,7 @@ def check_all(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]
         _directories(paths),
         check_sandbox(config.tools.sandbox, finding),
         *_layer(config.tools.sandbox, finding, paths, cwd),
-        _try("llama.cpp", _llamacpp, model_state),
+        check_llamacpp(model_state),
         _try("model", partial(_model_file, config), model_state),
         *_workers(config, model_state),
         *_database(config, env),
@@ -215,21 +221,36 @@ def _try(name: str, check: Callable[[], str], if_it_fails: State) -> Check:
         return Check(name, if_it_fails, str(error))
 
 
-def _llamacpp() -> str:
-    """The version of llama.cpp and its GPUs; raises ModelLoadError if it can't be loaded."""
+def check_llamacpp(broken: State, drivers: Path = Path("/dev")) -> Check:
+    """The version of llama.cpp and its GPUs, or why it does not use one that is here."""
     from shepherd.backends.llamacpp.native.bindings import bindings
     from shepherd.backends.llamacpp.native.devices import gpus, has_gpu
 
-    bindings()
-    version = importlib.metadata.version("llama-cpp-python")
-    if not has_gpu():
-        return f"llama-cpp-python {version}, built for the CPU only"
-    devices = [
-        f"{device.name} ({device.description}, {device.free / GIB:.1f} of "
-        f"{device.total / GIB:.1f} GiB free)"
-        for device in gpus()
-    ]
-    return f"llama-cpp-python {version}, built with a GPU: {', '.join(devices) or 'unknown'}"
+    try:
+        folder = Path(bindings().__file__).parent / "lib"
+    except errors.ShepherdError as error:
+        return Check("llama.cpp", broken, str(error))
+    version = f"llama-cpp-python {importlib.metadata.version('llama-cpp-python')}"
+    if has_gpu():
+        devices = ", ".join(
+            f"{device.name} ({device.description}, {device.free / GIB:.1f} of "
+            f"{device.total / GIB:.1f} GiB free)"
+            for device in gpus()
+        )
+        return Check("llama.cpp", State.OK, f"{version}, built with a GPU: {devices or 'unknown'}")
+    for build in ("cuda", "hip", "vulkan"):
+        if next(folder.glob(f"*ggml-{build}.*"), None):
+            advice = (
+                "See whether its driver is loaded, and whether this user or container may use it."
+            )
+            text = f"{version}, built with {build}, but it finds no GPU"
+            return Check("llama.cpp", State.NOTE, text, (advice,))
+    text = f"{version}, built for the CPU only"
+    for pattern, gpu, build in _GPUS:
+        if file := next(drivers.glob(pattern), None):
+            advice = f"{gpu} ({file}) is not used: see `make chat GPU={build}` in docs/install.md."
+            return Check("llama.cpp", State.NOTE, text, (advice,))
+    return Check("llama.cpp", State.OK, text)
 
 
 def _workers(config: settings.Config, broken: State) -> Iterator[Check]:
