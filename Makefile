@@ -14,7 +14,7 @@ SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 QUICK := $(filter-out %_engine.py,$(wildcard tests/agents/test_*.py)) tests/config tests/memory tests/turn \
 	$(filter-out %_compiler.py,$(wildcard tests/backends/inprocess/test_*.py)) tests/backends/output tests/tools/permissions \
 	$(filter-out %_differential.py %_execute.py %_background.py,$(wildcard tests/tools/shell/test_*.py)) \
-	$(filter-out %_own_programs.py %_readme.py %_package.py %_reference.py %_rooms.py %_words.py,$(wildcard tests/test_*.py))
+	$(filter-out %_help.py %_own_programs.py %_readme.py %_package.py %_reference.py %_rooms.py %_words.py,$(wildcard tests/test_*.py))
 
 # the clients of docs/clients.md from npm, with a Node.js that is new enough for them
 CLIENTS := $(HOME)/.cache/shepherd-clients

@@ -158,7 +158,8 @@ async def test_several_work_at_once_in_sessions_that_begin_like_the_conversation
     team.watched.meet = 3
     assert await team.delegate("a", "b", "c") == ["report"] * 3
     assert team.watched.together == 3
-    for session, prompt in zip(team.watched.sessions, "abc", strict=True):
+    sessions = sorted(team.watched.sessions, key=lambda session: session.messages[0].content)
+    for session, prompt in zip(sessions, "abc", strict=True):
         assert session.messages[0] == Message.user(PROMPT.format(prompt=prompt))
         assert session.system_message == team.conversation.system_message
         assert session.tools == team.conversation.tools
