@@ -3,6 +3,8 @@
 import platform
 import shutil
 import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,12 +14,16 @@ RECORD = """#!/bin/sh
 env | grep -E '^(UV_|PIP_CERT|SSL_CERT|CXXFLAGS)' | sort > "$RECORDS/$(basename "$0")"
 echo "$*" >> "$RECORDS/$(basename "$0").calls"
 test -z "${FAIL:-}" || exit 1
+test "$1" != -c || exec "$REAL_PYTHON" "$@"
 folder=
 while [ $# -gt 0 ]; do
     case $1 in
     --find-links) folder=$2 ;;
     --dest) cp "$folder"/*.whl "$2" || exit 1 ;;
-    --wheel-dir) echo "$CMAKE_ARGS" > "$2/llama_cpp_python-1.0-py3-none-any.whl" ;;
+    --wheel-dir)
+        sleep "${SLOW:-0}"
+        echo "$CMAKE_ARGS" > "$2/llama_cpp_python-1.0-py3-none-any.whl"
+        ;;
     esac
     shift
 done
@@ -59,7 +65,7 @@ def _write_program(path: Path, code: str) -> None:
 def set_up(project: Path, *command: str, **more: str) -> None:
     base = project.parent
     env = {"PATH": f"{base / 'bin'}:/usr/bin:/bin", "RECORDS": str(base), "PYTHON": "a-python"}
-    env |= {"HOME": str(base)} | more
+    env |= {"HOME": str(base), "REAL_PYTHON": sys.executable} | more
     subprocess.run(command, cwd=project, env=env, check=True, capture_output=True)
 
 
@@ -110,7 +116,9 @@ def installed(project: Path) -> list[str]:
 
 
 def another_clone(project: Path) -> Path:
-    shutil.copytree(project, clone := project.parent / "clone", ignore=lambda *_: [".venv"])
+    shutil.copytree(
+        project, clone := project.parent / "clone", ignore=shutil.ignore_patterns(".venv*")
+    )
     return clone
 
 
@@ -132,6 +140,16 @@ def test_llamacpp_is_compiled_once_for_all_clones_and_pythons(project: Path) -> 
     assert calls.count("pip wheel") == 1
     assert "--require-hashes" in calls
     assert list((project.parent / ".cache/shepherd/wheels").glob(".new*")) == []
+
+
+def test_of_two_clones_at_once_one_compiles_and_the_other_waits(project: Path) -> None:
+    def compile_slowly(clone: Path) -> None:
+        set_up(clone, "make", "chat", SLOW="1")
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(compile_slowly, (project, another_clone(project))))
+    assert (project.parent / "python.calls").read_text().count("pip wheel") == 1
+    assert installed(project) == compiled_with(project) * 2
 
 
 def test_a_failed_compilation_leaves_nothing_and_is_tried_again(project: Path) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from shepherd.version import __version__
+
 ROOT = Path(__file__).parents[1]
 STRANGER = re.compile(
     r"\b(?:pipx?3?|uv|tool) (?:install|add) [^\n`]*?(?<![/\w.-])shepherd(?![\w./-])"
@@ -19,10 +21,7 @@ STRANGER = re.compile(
 """An installation of the package `shepherd`, which is somebody else's on PyPI."""
 
 
-PACKAGED = ["py.typed", "config/models.toml", "config/local_models.toml", "models/pup.gguf"]
-
-
-@pytest.mark.parametrize("name", PACKAGED)
+@pytest.mark.parametrize("name", ["py.typed", "config/models.toml", "models/pup.gguf"])
 def test_what_the_package_needs_is_in_the_wheel(name: str) -> None:
     """Hatchling takes everything of the package that git does not ignore."""
     target = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
@@ -77,6 +76,14 @@ def _tracked() -> list[Path]:
     command = ("git", "ls-files")
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     return [Path(name) for name in done.stdout.splitlines()]
+
+
+def test_the_version_is_the_same_wherever_it_is_asked_for() -> None:
+    """`1.0.0rc1` is a candidate; an odd spelling would be another tag than the wheel's name."""
+    assert re.fullmatch(r"\d+\.\d+\.\d+(rc[1-9]\d*)?", __version__)
+    target = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert target["project"]["dynamic"] == ["version"]
+    assert target["tool"]["hatch"]["version"] == {"path": "shepherd/version.py"}
 
 
 def test_nobody_is_told_to_install_a_strangers_package() -> None:
