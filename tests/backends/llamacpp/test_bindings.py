@@ -100,9 +100,9 @@ def used_symbols() -> list[str]:
                     assigned.add(node.attr)
     details = dict[str, set[str]]()
     for name in used:
-        found = next(getattr(module, name) for module in modules if hasattr(module, name))
-        is_function = not isinstance(found, type) and hasattr(found, "argtypes")
-        details[name] = {str(len(found.argtypes))} if is_function else set()
+        found: Any = next(getattr(module, name) for module in modules if hasattr(module, name))
+        arguments: Any = None if isinstance(found, type) else getattr(found, "argtypes", None)
+        details[name] = set() if arguments is None else {str(len(arguments))}
     structures = ("llama_context_params", "llama_model_params", "mtmd_context_params")
     for field in assigned - ONLY_KEPT:
         owners = [n for n in structures for m in modules if hasattr(getattr(m, n, None), field)]

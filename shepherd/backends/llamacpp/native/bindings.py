@@ -105,11 +105,11 @@ def check_symbols(lib: Any, prefixes: tuple[str, ...]) -> None:
     """
     for line in Path(__file__).with_name("symbols.txt").read_text("utf-8").splitlines():
         name, *details = line.split()
-        found: Any = getattr(lib, name, None)
+        symbol: Any = getattr(lib, name, None)
         fits = (
-            len(found.argtypes) == int(d) if d.isdigit() else hasattr(found, d) for d in details
+            len(symbol.argtypes) == int(d) if d.isdigit() else hasattr(symbol, d) for d in details
         )
-        if name.startswith(prefixes) and (found is None or not all(fits)):
+        if name.startswith(prefixes) and (symbol is None or not all(fits)):
             raise _misfit(name)
 
 
