@@ -198,7 +198,7 @@ async def _handle_keys(tab: Tab, server: Queued, keys: KeyStore) -> None:
     await tab.value("loadKeys()")
     row = "document.getElementById('change-ci').closest('tr').innerText"
     cells = (await tab.value(row)).split("\t")
-    assert cells[6:10] == ["1", str(used), "0 %", "–"]
+    assert cells[7:11] == ["1", str(used), "0 %", "–"]
 
     await tab.click("#change-ci")
     assert await tab.value("document.getElementById('name').disabled")
