@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from shepherd.backends.llamacpp.cache import disk_file
 from shepherd.backends.llamacpp.cache.disk_cache import (
     MAX_DISK_BYTES,
     disk_capacity,
@@ -59,6 +60,15 @@ def test_what_changes_a_states_meaning_changes_its_context(
 def test_what_does_not_keeps_it(values: dict[str, object], llama: Path) -> None:
     plain = fingerprint(llama, context_params(settings(), 1, TRAITS))
     assert plain == fingerprint(llama, context_params(settings(**values), 4, TRAITS))
+
+
+def test_files_of_an_earlier_format_are_outdated(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = context_params(settings(), 1, TRAITS)
+    now = fingerprint(llama, params)
+    monkeypatch.setattr(disk_file, "MAGIC", b"SHEPKV1\n")
+    assert now.is_outdated(f"{fingerprint(llama, params).prefix}0.state")
 
 
 def test_another_file_or_part_is_another_origin(tmp_path: Path) -> None:

@@ -113,10 +113,10 @@ def _size_and_date(path: Path) -> str:
 
 
 def _build() -> str:
-    """The identity of llama.cpp's library; builds of one version may differ."""
+    """The identity of llama.cpp's library, whose builds may differ, and of the files' format."""
     lib = bindings()
     library = Path(getattr(getattr(lib, "_lib", None), "_name", lib.__file__))
-    return f"{_size_and_date(library)} {lib.LLAMA_STATE_SEQ_VERSION}"
+    return f"{_size_and_date(library)} {lib.LLAMA_STATE_SEQ_VERSION} {disk_file.MAGIC!r}"
 
 
 def _short(*parts: str) -> str:

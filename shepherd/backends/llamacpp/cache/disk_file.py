@@ -27,7 +27,9 @@ LOCK_SECONDS = 2.0
 CLOCK_SECONDS = 3600.0
 """Seconds that a file's time may be ahead of the clock, as on a shared file system."""
 
-_MAGIC = b"SHEPKV2\n"
+MAGIC = b"SHEPKV2\n"
+"""The format; files of another one are not read."""
+
 _HEAD = struct.Struct("<8s32sIIIQII")
 """Magic, fingerprint, tokens, checkpoints, bytes of the owner and of the state, checksums of the
 index and of the states."""
@@ -228,7 +230,7 @@ def write_entry(file: BinaryIO, fingerprint: bytes, entry: sequence.StoredSequen
     for state in states:
         body_sum = zlib.crc32(state, body_sum)
     counts = (len(entry.tokens), len(items), len(owner), len(entry.state), body_sum)
-    file.write(_HEAD.pack(_MAGIC, fingerprint, *counts, _index_sum(fingerprint, counts, index)))
+    file.write(_HEAD.pack(MAGIC, fingerprint, *counts, _index_sum(fingerprint, counts, index)))
     file.write(index)
     for state in states:
         file.write(state)
@@ -266,7 +268,7 @@ def _index(path: Path, file: BinaryIO | FileIO, fingerprint: bytes) -> SavedSequ
     if len(head) < _HEAD.size:
         raise DamagedFileError("it is cut off")
     magic, own_print, *counts, index_sum = _HEAD.unpack(head)
-    if magic != _MAGIC or own_print != fingerprint:
+    if magic != MAGIC or own_print != fingerprint:
         raise DamagedFileError("its head is another one's")
     tokens, checkpoints, owner_bytes, state, body_sum = counts
     numbers = prefixes.packed(())
