@@ -111,7 +111,7 @@ async def new_secret(tab: Tab) -> str:
     secret = await tab.until("document.getElementById('secret-text').value")
     await tab.press("Escape", 27)
     await tab.until("!document.getElementById('secret').open")
-    assert await tab.value("document.getElementById('secret-text').value") == ""
+    await tab.until("document.getElementById('secret-text').value === ''")
     return secret
 
 
