@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
+import httpx
+
 
 @dataclass(slots=True)
 class ChatStream:
@@ -15,6 +17,15 @@ class ChatStream:
     total: float = 0.0
     _usage: dict[str, Any] = field(default_factory=dict[str, Any])
     _started: float = field(default_factory=perf_counter)
+
+    async def read(self, client: httpx.AsyncClient, body: dict[str, Any]) -> None:
+        """Ask for an answer and read it to its end; raises RuntimeError if it is refused."""
+        async with client.stream("POST", "/v1/chat/completions", json=body) as response:
+            if response.is_error:
+                raise RuntimeError(f"{response.status_code}: {(await response.aread())[:400]!r}")
+            async for line in response.aiter_lines():
+                self.feed(line)
+        self.end()
 
     def feed(self, line: str) -> None:
         """Take in one line of the stream."""

@@ -111,12 +111,7 @@ class People:
             "ignore_eos": True, "stream_options": {"include_usage": True},
         }  # fmt: skip
         answer = ChatStream()
-        async with client.stream("POST", "/v1/chat/completions", json=body) as response:
-            if response.is_error:
-                raise RuntimeError(f"{response.status_code}: {(await response.aread())[:400]!r}")
-            async for line in response.aiter_lines():
-                answer.feed(line)
-        answer.end()
+        await answer.read(client, body)
         computed = answer.prompt_tokens - answer.cached_tokens + answer.completion_tokens
         self._counts.tokens[name] += computed
         self._counts.firsts.setdefault(name, []).append(answer.first_token)

@@ -101,12 +101,7 @@ async def _answer(client: httpx.AsyncClient, messages: list[dict[str, str]], exp
         "chat_template_kwargs": {"enable_thinking": False},
     }
     answer = ChatStream()
-    async with client.stream("POST", "/v1/chat/completions", json=body) as response:
-        if response.is_error:
-            raise RuntimeError(f"{response.status_code}: {(await response.aread())[:400]!r}")
-        async for line in response.aiter_lines():
-            answer.feed(line)
-    answer.end()
+    await answer.read(client, body)
     if answer.text != expected:
         raise RuntimeError(
             f"the server wrote {answer.text[-200:]!r} instead of {expected[-200:]!r}"

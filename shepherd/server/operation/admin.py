@@ -156,14 +156,14 @@ def _admin_router(context: settings.ServerContext) -> APIRouter:
         `position` with the seconds until it will probably begin, if it waits. `engine_seconds` are
         those that each key has used lately.
         """
-        loaded = context.models.loaded()
+        loaded = [(model.name, model.backend.status) for model in context.models.loaded()]
         used = Counter[str]()
-        for model in loaded:
-            used.update(model.backend.status.seconds)
+        for _, status in loaded:
+            used.update(status.seconds)
         rows = [
             {
                 "key": state.tenant,
-                "model": model.name,
+                "model": name,
                 "state": "waits" if state.place else "runs",
                 "position": state.place,
                 "expected_seconds": round(state.expected, 1),
@@ -172,8 +172,8 @@ def _admin_router(context: settings.ServerContext) -> APIRouter:
                 "generated": state.generated,
                 "seconds": round(state.seconds, 1),
             }
-            for model in loaded
-            for state in sorted(model.backend.status.requests, key=lambda state: state.place)
+            for name, status in loaded
+            for state in sorted(status.requests, key=lambda state: state.place)
         ]
         return responses.JsonResponse({"requests": rows, "engine_seconds": used})
 

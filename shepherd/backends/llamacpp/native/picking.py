@@ -8,7 +8,13 @@ from msgspec import Struct
 
 from shepherd.backends.base import Memory
 from shepherd.backends.llamacpp.native.devices import Device
-from shepherd.backends.llamacpp.native.fitting import Fit, fit_model, free_memory, model_gpus
+from shepherd.backends.llamacpp.native.fitting import (
+    AGENT_CONTEXTS,
+    Fit,
+    fit_model,
+    free_memory,
+    model_gpus,
+)
 from shepherd.backends.llamacpp.native.gguf import GgufHeader
 from shepherd.backends.llamacpp.native.speed import (
     Speed,
@@ -19,8 +25,7 @@ from shepherd.backends.llamacpp.native.speed import (
 from shepherd.catalog.local_models import LocalModel, local_models
 from shepherd.config.llamacpp import LlamaCppSection
 
-LEAST_CONTEXT, GOOD_CONTEXT = 16_384, 65_536
-"""Tokens that an agent needs, and that it is content with."""
+GOOD_CONTEXT, LEAST_CONTEXT = AGENT_CONTEXTS
 
 FAST = 10.0
 """Tokens per second from which a person reads along."""
