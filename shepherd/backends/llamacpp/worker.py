@@ -16,9 +16,10 @@ from queue import Empty, SimpleQueue
 
 from shepherd.backends.inprocess import answer, threads
 from shepherd.backends.llamacpp.engine import Engine
-from shepherd.backends.llamacpp.native.context import Interrupt
+from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.rpc.workers import WorkerLostError
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase, Post
+from shepherd.backends.tenant import TenantKind
 from shepherd.errors import BackendError, ModelLoadError, ShepherdError
 
 logger = logging.getLogger(__name__)
@@ -59,8 +60,8 @@ class Worker:
         """Why the thread takes no more commands."""
         self._stopping = False
         self._heart = threads.Heartbeat()
-        self._interrupter: Interrupt | None = None
-        """Ends a long step; None before the model is loaded, and where steps can't be ended."""
+        self._context: NativeContext | None = None
+        """Whose steps can be ended; None before the model is loaded."""
         self._thread = threading.Thread(target=self._run, name="llama.cpp", daemon=True)
         self._thread.start()
 
@@ -77,7 +78,7 @@ class Worker:
     def submit(self, job: Job) -> None:
         """Queue a job; raises BackendError if the worker has stopped."""
         self._send(lambda engine: engine.scheduler.queue.submit(job))
-        self._interrupt()
+        self._interrupt(urgent=job.account.tenant.kind is TenantKind.INTERACTIVE)
 
     def start(self, job: Job, max_tokens: int) -> None:
         """Start to generate; raises BackendError if the worker has stopped."""
@@ -126,10 +127,15 @@ class Worker:
         """End the thread's wait for a command, so that it looks at flags; from any thread."""
         self._commands.put(lambda _engine: None)
 
-    def _interrupt(self) -> None:
-        """Let a long step of a prompt end, so that a command does not wait for it."""
-        if self._interrupter is not None:
-            self._interrupter.set()
+    def _interrupt(self, *, urgent: bool = False) -> None:
+        """Let a long step of a prompt end, so that a command does not wait for it.
+
+        An `urgent` command waits for no step in which others have a part, either.
+        """
+        if self._context is not None:
+            self._context.interrupt.set()
+            if urgent:
+                self._context.urgent.set()
 
     def _run(self) -> None:
         """The whole life of the thread: load, serve, and free everything however that ends."""
@@ -142,7 +148,7 @@ class Worker:
             logger.exception("Loading the model failed")
             self.loaded.set_exception(ModelLoadError(f"The model can't be loaded: {fault!r}"))
             return
-        self._interrupter = engine.context.interrupt
+        self._context = engine.context
         self.loaded.set_result(engine)
         error, orderly = _closed(), False
         try:
@@ -162,10 +168,10 @@ class Worker:
         self._warm_up(engine)
         while not self._stopping:
             self._run_commands(engine, wait=scheduler.queue.idle)
-            if self._interrupter is not None:
-                self._interrupter.clear()
-                if not self._commands.empty():
-                    continue  # that command's interrupt may have been cleared just now
+            engine.context.interrupt.clear()
+            engine.context.urgent.clear()
+            if not self._commands.empty():
+                continue  # that command's interrupt may have been cleared just now
             if engine.model.workers is not None:
                 engine.model.workers.check()
             self._deliver_updates()  # of the commands: the next step may take long

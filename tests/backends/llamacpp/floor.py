@@ -8,7 +8,7 @@ from typing import Any
 from shepherd.backends.inprocess.answer import Failed, Finished, Update
 from shepherd.backends.llamacpp.cache.sequence import HostCache
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
-from shepherd.backends.llamacpp.native.context import NO_ROOM, NativeContext, Span
+from shepherd.backends.llamacpp.native.context import NO_ROOM, Interrupt, NativeContext, Span
 from shepherd.backends.llamacpp.native.devices import CPU_LIMITS, DeviceLimits
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
@@ -47,13 +47,13 @@ class WatchedContext(NativeContext):
         super().__init__(model, params, clock)
         self.limits = limits
 
-    def decode(self, spans: Sequence[Span], *, interruptible: bool = False) -> int:
+    def decode(self, spans: Sequence[Span], interrupt: Interrupt | None = None) -> int:
         used = sum(self.last_position(i) + 1 for i in range(self.sequences))
         if used + sum(len(span.tokens) for span in spans) > self.most:
             self.refused.append(list(spans))
             return NO_ROOM
         self.batches.append(list(spans))
-        return super().decode(spans, interruptible=interruptible)
+        return super().decode(spans, interrupt)
 
 
 class Floor:

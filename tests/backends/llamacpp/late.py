@@ -8,7 +8,13 @@ from typing import Any
 from shepherd.backends.inprocess.answer import Failed, Finished, Update
 from shepherd.backends.llamacpp.cache.sequence import HostCache
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
-from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span, Stopwatch
+from shepherd.backends.llamacpp.native.context import (
+    DECODED,
+    Interrupt,
+    NativeContext,
+    Span,
+    Stopwatch,
+)
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
 from shepherd.backends.llamacpp.scheduling.job import Job
@@ -67,7 +73,7 @@ class LateContext(NativeContext):
         self.device = device
         self.returns_early = is_known
         self.stopwatch = Stopwatch(self, device.clock)
-        self.interrupt = None
+        self.can_interrupt = False
 
     @property
     def handle(self) -> Any:
@@ -75,8 +81,8 @@ class LateContext(NativeContext):
         self.device.wait()
         return super().handle
 
-    def decode(self, spans: Sequence[Span], *, interruptible: bool = False) -> int:
-        code = super().decode(spans, interruptible=interruptible)
+    def decode(self, spans: Sequence[Span], interrupt: Interrupt | None = None) -> int:
+        code = super().decode(spans, interrupt)
         if code == DECODED:
             self.device.queue(sum(len(span.tokens) for span in spans))
         return code

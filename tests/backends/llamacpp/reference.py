@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shepherd.backends.llamacpp.engine import make_deterministic
-from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span
+from shepherd.backends.llamacpp.native.context import DECODED, Interrupt, NativeContext, Span
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import (
     context_params,
@@ -49,8 +49,8 @@ class WatchedContext(NativeContext):
         self.watch: Callable[[Span, Logits | None], None] = _ignore
         self._vocabulary = model.vocab.size
 
-    def decode(self, spans: Sequence[Span], *, interruptible: bool = False) -> int:
-        code = super().decode(spans, interruptible=interruptible)
+    def decode(self, spans: Sequence[Span], interrupt: Interrupt | None = None) -> int:
+        code = super().decode(spans, interrupt)
         index = -1
         for span in spans if code == DECODED else ():
             index += len(span.tokens)

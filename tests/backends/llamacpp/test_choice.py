@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from shepherd.backends.inprocess.answer import Failed, Finished, Update
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.batch import Span
-from shepherd.backends.llamacpp.native.context import NO_ROOM, NativeContext
+from shepherd.backends.llamacpp.native.context import NO_ROOM, Interrupt, NativeContext
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
 from shepherd.backends.llamacpp.sampling.candidates import log_total, logits_row
@@ -181,10 +181,10 @@ def test_without_room_for_the_texts_the_next_token_is_sampled(
     """Memory is full for a moment, whenever several rows are wanted."""
     decode = lab.context.decode
 
-    def refuse(spans: Sequence[Span], *, interruptible: bool = False) -> int:
+    def refuse(spans: Sequence[Span], interrupt: Interrupt | None = None) -> int:
         if len(spans) == 1 and spans[0].outputs > 1:
             return NO_ROOM
-        return decode(spans, interruptible=interruptible)
+        return decode(spans, interrupt)
 
     monkeypatch.setattr(lab.context, "decode", refuse)
     question = next(iter(SCHEMAS))

@@ -8,12 +8,19 @@ import pytest
 
 from shepherd.backends.inprocess.answer import Finished
 from shepherd.backends.llamacpp.engine import Engine
-from shepherd.backends.llamacpp.native.context import ABORTED, DECODED, NativeContext, Span
+from shepherd.backends.llamacpp.native.context import (
+    ABORTED,
+    DECODED,
+    Interrupt,
+    NativeContext,
+    Span,
+)
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
 from shepherd.backends.llamacpp.sampling.candidates import logits_row
-from shepherd.backends.llamacpp.scheduling.job import Post
+from shepherd.backends.llamacpp.scheduling.job import Account, Post
 from shepherd.backends.llamacpp.worker import Worker
+from shepherd.backends.tenant import Tenant, TenantKind
 from tests.backends.llamacpp.support import EXACT, PUP, settings
 from tests.backends.llamacpp.test_worker import engine_with, job_for, last
 from tests.patience import PATIENCE
@@ -44,7 +51,7 @@ def rest() -> list[Span]:
 
 def logits(context: NativeContext, model: NativeModel) -> bytes:
     assert context.decode([Span(0, 0, SHORT, False)]) == DECODED
-    assert context.decode(rest(), interruptible=True) == DECODED
+    assert context.decode(rest(), context.interrupt) == DECODED
     return logits_row(context, len(LONG) - len(SHORT) - 1, model.vocab.size).tobytes()
 
 
@@ -53,22 +60,20 @@ def test_the_memory_is_as_before_an_interrupted_batch(
 ) -> None:
     expected = logits(context, model)
     context.remove(0, 0)
-    assert context.interrupt is not None
     assert context.decode([Span(0, 0, SHORT, False)]) == DECODED
     context.interrupt.set()
-    assert context.decode(rest(), interruptible=True) == ABORTED
+    assert context.decode(rest(), context.interrupt) == ABORTED
     assert context.last_position(0) == len(SHORT) - 1
     context.interrupt.clear()
-    assert context.decode(rest(), interruptible=True) == DECODED
+    assert context.decode(rest(), context.interrupt) == DECODED
     row = logits_row(context, len(LONG) - len(SHORT) - 1, model.vocab.size)
     assert row.tobytes() == expected
 
 
 def test_other_batches_are_not_interrupted(context: NativeContext) -> None:
-    assert context.interrupt is not None
     context.interrupt.set()
     assert context.decode([Span(0, 0, SHORT, False)]) == DECODED
-    assert context.decode(rest(), interruptible=True) == ABORTED
+    assert context.decode(rest(), context.interrupt) == ABORTED
     assert context.decode(rest()) == DECODED
 
 
@@ -78,15 +83,15 @@ class PatientContext(NativeContext):
     begun = 0
     codes: list[int]
 
-    def decode(self, spans: Sequence[Span], *, interruptible: bool = False) -> int:
-        waits = interruptible and not self.begun and len(spans[0].tokens) > len(SHORT)
+    def decode(self, spans: Sequence[Span], interrupt: Interrupt | None = None) -> int:
+        waits = interrupt is not None and not self.begun and len(spans[0].tokens) > len(SHORT)
         if waits:
             self.begun += 1
             end = time.monotonic() + PATIENCE
-            while self.interrupt is not None and not self.interrupt.is_set:
+            while not self.interrupt.is_set:
                 assert time.monotonic() < end, "nothing has interrupted the step"
                 time.sleep(0.001)
-        code = super().decode(spans, interruptible=interruptible)
+        code = super().decode(spans, interrupt)
         if waits:
             self.codes = [code]
         return code
@@ -129,6 +134,49 @@ async def test_what_comes_during_a_step_does_not_wait_for_it(by: str) -> None:
     await asyncio.to_thread(worker.stop)
 
 
+class SharedContext(NativeContext):
+    """A real context whose first step of two prompts waits until a command has come."""
+
+    commands = 0
+    codes: list[int]
+
+    def decode(self, spans: Sequence[Span], interrupt: Interrupt | None = None) -> int:
+        waits = not self.commands and len(spans) > 1
+        if waits:
+            self.interrupt.clear()  # that of the second prompt
+            self.commands = 1
+            end = time.monotonic() + PATIENCE
+            while not self.interrupt.is_set:
+                assert time.monotonic() < end, "no command has come"
+                time.sleep(0.001)
+            time.sleep(0.01)  # `urgent` is set after it
+        code = super().decode(spans, interrupt)
+        if waits:
+            self.codes = [code]
+        return code
+
+
+@pytest.mark.parametrize("kind", [TenantKind.INTERACTIVE, TenantKind.AGENT, TenantKind.BATCH])
+async def test_only_a_person_waits_for_no_step_of_others(kind: TenantKind) -> None:
+    worker = Worker(lambda post, _: engine_with(SharedContext, PUP, post))
+    engine = await asyncio.wrap_future(worker.loaded)
+    assert isinstance(engine.context, SharedContext)
+    longs = LONG, LONG[::-1]
+    answers = [asyncio.create_task(answer_of(worker, tokens)) for tokens in longs]
+    async with asyncio.timeout(PATIENCE):
+        while not engine.context.commands:
+            await asyncio.sleep(0.001)
+    job, mailbox = job_for(SHORT)
+    job.account = Account(Tenant("someone", kind=kind))
+    worker.submit(job)
+    worker.start(job, 4)
+    assert isinstance(await last(mailbox), Finished)
+    assert engine.context.codes == [ABORTED if kind is TenantKind.INTERACTIVE else DECODED]
+    for answer, tokens in zip(answers, longs, strict=True):  # nothing of the others is lost
+        assert await answer == await answer_of(worker, tokens)
+    await asyncio.to_thread(worker.stop)
+
+
 async def test_a_closed_engine_does_not_wait_for_a_step() -> None:
     worker = Worker(lambda post, _: engine_with(PatientContext, PUP, post))
     engine = await asyncio.wrap_future(worker.loaded)
@@ -150,9 +198,9 @@ class WatchedContext(NativeContext):
         super().__init__(model, params)
         self.batches: list[tuple[bool, int]] = []
 
-    def decode(self, spans: Sequence[Span], *, interruptible: bool = False) -> int:
-        self.batches.append((interruptible, sum(len(span.tokens) for span in spans)))
-        return super().decode(spans, interruptible=interruptible)
+    def decode(self, spans: Sequence[Span], interrupt: Interrupt | None = None) -> int:
+        self.batches.append((interrupt is not None, sum(len(span.tokens) for span in spans)))
+        return super().decode(spans, interrupt)
 
 
 @pytest.mark.parametrize("rows", [1, 2])

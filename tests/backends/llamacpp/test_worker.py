@@ -15,7 +15,7 @@ from shepherd.backends.inprocess.answer import Failed, Finished, Ready, Update
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.engine import Engine
-from shepherd.backends.llamacpp.native.context import NO_ROOM, NativeContext, Span
+from shepherd.backends.llamacpp.native.context import NO_ROOM, Interrupt, NativeContext, Span
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
 from shepherd.backends.llamacpp.scheduling.job import Job, Mailbox, Post
@@ -44,11 +44,11 @@ class BreakingContext(NativeContext):
     def warm_up(self) -> None:
         """Would be a decode, or not, as there was time for it."""
 
-    def decode(self, spans: Sequence[Span], *, interruptible: bool = False) -> int:
+    def decode(self, spans: Sequence[Span], interrupt: Interrupt | None = None) -> int:
         self.breaks_at -= 1
         if self.breaks_at == 0:
             raise self.fault
-        return super().decode(spans, interruptible=interruptible)
+        return super().decode(spans, interrupt)
 
 
 class CrowdedContext(NativeContext):
@@ -56,11 +56,11 @@ class CrowdedContext(NativeContext):
 
     most = 10**9
 
-    def decode(self, spans: Sequence[Span], *, interruptible: bool = False) -> int:
+    def decode(self, spans: Sequence[Span], interrupt: Interrupt | None = None) -> int:
         used = sum(self.last_position(i) + 1 for i in range(self.sequences))
         if used + sum(len(span.tokens) for span in spans) > self.most:
             return NO_ROOM
-        return super().decode(spans, interruptible=interruptible)
+        return super().decode(spans, interrupt)
 
 
 def engine_with(kind: type[NativeContext], path: Path, post: Post, parallel: int = 2) -> Engine:

@@ -50,8 +50,10 @@ class NativeContext:
         self.decoded_tokens = self.decoded_batches = self.decoded_parts = 0
         self.returns_early = devices.has_gpu()
         """Whether `decode` only queues a batch, as on a GPU; `synchronize` waits for it."""
-        self.interrupt = Interrupt() if not devices.has_gpu() and model.workers is None else None
-        """Ends a batch early; None where llama.cpp can't do that."""
+        self.can_interrupt = not devices.has_gpu() and model.workers is None
+        """Whether llama.cpp can end a batch early."""
+        self.interrupt, self.urgent = Interrupt(), Interrupt()
+        """Set when any command comes, and when a person's request comes."""
         self.stopwatch = Stopwatch(self, clock)
         self.limits = devices.device_limits(flash=params.flash_attn_type != FLASH_OFF)
         self.keeps_windows = bool(params.swa_full)
@@ -73,24 +75,24 @@ class NativeContext:
     def handle(self) -> Any:
         return self._handle
 
-    def decode(self, spans: Sequence[Span], *, interruptible: bool = False) -> int:
+    def decode(self, spans: Sequence[Span], interrupt: "Interrupt | None" = None) -> int:
         """Decode a batch; the logits of a span are at its last indexes.
 
-        Returns DECODED, or NO_ROOM with the memory unchanged, or ABORTED if the batch was
-        `interruptible` and was. Raises BackendError on any other result. After that and ABORTED the
-        caller must check the positions in memory. Raises WorkerLostError if the result is
-        worthless, because an RPC worker was lost.
+        Returns DECODED, or NO_ROOM with the memory unchanged, or ABORTED if `interrupt` has ended
+        it. Raises BackendError on any other result. After that and ABORTED the caller must check
+        the positions in memory. Raises WorkerLostError if the result is worthless, because an RPC
+        worker was lost.
         """
         sequences = [span.sequence for span in spans]
         if self.rows == 1:
             count = self._batch.fill(spans)
-            if self.interrupt is None or not interruptible:
+            if interrupt is None or not self.can_interrupt:
                 return self._decode(self._batch.native, count, sequences)
-            self.interrupt.attach(self._handle)
+            interrupt.attach(self._handle)
             try:
                 return self._decode(self._batch.native, count, sequences)
             finally:
-                self.interrupt.detach(self._handle)
+                interrupt.detach(self._handle)
         padded, self._places = pad(spans, self.rows)
         self._batch.fill(padded)
         count = sum(len(span.tokens) for span in spans)

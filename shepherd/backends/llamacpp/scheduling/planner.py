@@ -7,7 +7,13 @@ from msgspec import Struct, structs
 
 from shepherd.backends.llamacpp.cache.sequences import CachedSequence, SequencePool
 from shepherd.backends.llamacpp.native import batch, devices
-from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span, Stopwatch
+from shepherd.backends.llamacpp.native.context import (
+    DECODED,
+    Interrupt,
+    NativeContext,
+    Span,
+    Stopwatch,
+)
 from shepherd.backends.llamacpp.sampling.candidates import MAX_MEASURED
 from shepherd.backends.llamacpp.scheduling.accounts import Accounts
 from shepherd.backends.llamacpp.scheduling.drafts import Draft
@@ -28,6 +34,8 @@ SHARED_BATCH_DIVISOR = 4
 
 CALM_SECONDS = 5.0
 """Seconds without a new request until a step may take long again."""
+URGENT_PAUSE_SECONDS = 1.0
+"""A step of several is lost for a person at most once in this time, so that work goes on."""
 
 MAX_UNREAD_SECONDS = EXCLUSIVE_STEP_SECONDS
 """Work that may be queued before a wait: as long as the longest step of a prompt."""
@@ -138,6 +146,8 @@ class Planner:
         self._accounts = accounts
         self._calm_from = 0.0
         """The time from which a step may take long again."""
+        self._urgent_from = 0.0
+        """The time from which a person's request may end a step of several again."""
 
     def plan(self, active: Sequence[Job], *, queued: bool = False) -> list[Part]:
         """One token of each generating job, then chunks of the prompts.
@@ -196,31 +206,41 @@ class Planner:
         image = parts[0].image
         if image is not None:
             return self._context.decode_image(image)
-        # an interrupted step is lost, so none is interrupted in which others have a part
-        is_lone_prompt = len(parts) == 1 and not parts[0].job.prompt_done
-        interruptible = is_lone_prompt and self._is_calm
         jobs = [part.job for part in parts]
-        return self.decode_spans(jobs, self.spans(parts), interruptible=interruptible)
+        return self.decode_spans(jobs, self.spans(parts), self._interrupt(jobs))
 
     def decode_spans(
-        self, jobs: Sequence[Job], spans: Sequence[Span], *, interruptible: bool = False
+        self, jobs: Sequence[Job], spans: Sequence[Span], interrupt: Interrupt | None = None
     ) -> int:
         """Decode a span of each job; as `NativeContext.decode`."""
-        code = self._context.decode(spans, interruptible=interruptible)
+        code = self._context.decode(spans, interrupt)
         if self._speculator is not None and code == DECODED:
             self._speculator.note_decoded(jobs, spans)
         return code
 
     def note_interrupted(self) -> None:
         """A request came while a step ran. Others may follow, so the next steps are short."""
-        self._calm_from = monotonic() + CALM_SECONDS
+        now = monotonic()
+        self._calm_from, self._urgent_from = now + CALM_SECONDS, now + URGENT_PAUSE_SECONDS
+
+    def _interrupt(self, jobs: Sequence[Job]) -> Interrupt | None:
+        """What may end a step of these jobs, whose work is lost then."""
+        if not self._can_interrupt or all(job.prompt_done for job in jobs):  # it is a short one
+            return None
+        if len(jobs) == 1 and self._is_calm:
+            return self._context.interrupt
+        return self._context.urgent if monotonic() >= self._urgent_from else None
+
+    @property
+    def _can_interrupt(self) -> bool:
+        """Whether a step can be interrupted: nothing of it stays in memory then."""
+        context = self._context
+        return context.can_interrupt and context.rows == 1 and self._pool.rolls_back
 
     @property
     def _is_calm(self) -> bool:
         """Whether a step of a lone prompt may be long: it can be interrupted, and nobody came."""
-        context = self._context
-        can_abort = context.interrupt is not None and context.rows == 1 and self._pool.rolls_back
-        return can_abort and monotonic() >= self._calm_from
+        return self._can_interrupt and monotonic() >= self._calm_from
 
     def next_parts(
         self, jobs: Sequence[Job], drafts: Mapping[Job, Draft] | None = None
