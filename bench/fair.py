@@ -92,9 +92,9 @@ class People:
                 text = f"{play} " + self._sessions[play % 10].system[:12_000]
                 await self._ask(client, BATCH, [{"role": "user", "content": text}])
 
-    async def person(self, seconds: float) -> None:
+    async def person(self, seconds: float, subject: str) -> None:
         """Type short questions in one conversation."""
-        messages = [{"role": "system", "content": "You are brief."}]
+        messages = [{"role": "system", "content": f"You are brief. We talk of {subject}."}]
         end, pause = perf_counter() + seconds, random.Random(1)
         async with self._client(PERSON) as client:
             while perf_counter() < end:
@@ -125,7 +125,7 @@ class People:
 async def measure(url: str, keys: dict[str, str], seconds: float) -> list[str]:
     """The cells of one side."""
     alone, beside = Counts(), Counts()
-    await People(url, keys, alone).person(seconds / 3)
+    await People(url, keys, alone).person(seconds / 3, "peace")
     people = People(url, keys, beside)
     workers = [
         asyncio.create_task(people.agent(name, 3 * place + number))
@@ -134,7 +134,7 @@ async def measure(url: str, keys: dict[str, str], seconds: float) -> list[str]:
     ]
     workers.append(asyncio.create_task(people.batch()))
     before = await used(url, keys)
-    await people.person(seconds)
+    await people.person(seconds, "trade")
     after = await used(url, keys)
     beside.engine = {name: after[name] - before.get(name, 0.0) for name in after}
     failed = [task.exception() for task in workers if task.done()]

@@ -32,6 +32,10 @@ SHARED_STEP_SECONDS = 0.08
 SHARED_BATCH_DIVISOR = 4
 """Prompts get at most this fraction of a batch while other requests generate."""
 
+FEWEST_ROWS_DIVISOR = 2
+"""A step with at least this fraction of a full one is filled up with tokens of prompts that wait
+for their turn: it takes less time then."""
+
 CALM_SECONDS = 5.0
 """Seconds without a new request until a step may take long again."""
 URGENT_PAUSE_SECONDS = 1.0
@@ -126,6 +130,15 @@ class PrefillPace:
                 return tokens - tokens % size
         return tokens
 
+    def missing_rows(self, tokens: int) -> int:
+        """The tokens that make a step faster, because attention computes full steps together.
+
+        Beside 48,000 tokens of others Pup reads 38 in 0.12 s, and 64 in 0.07 s. 0 if a step has too
+        few tokens for that, or enough.
+        """
+        full = min(self._limits.full_steps, default=0)
+        return full - tokens if full / FEWEST_ROWS_DIVISOR <= tokens < full else 0
+
 
 class Planner:
     """Plans each step over the sequences of a pool."""
@@ -154,11 +167,18 @@ class Planner:
 
         `queued` says that others wait for a sequence.
         """
-        active = self._accounts.entitled(active)
+        entitled = self._accounts.entitled(active)
+        parts = self._plan(entitled, queued=queued)
+        missing = self._pace.missing_rows(sum(len(part.tokens) for part in parts))
+        parked = [job for job in active if job not in entitled and _reads(job)] if missing else []
+        fill = self._prompts(parked, missing)
+        return parts + fill if sum(len(part.tokens) for part in fill) == missing else parts
+
+    def _plan(self, active: Sequence[Job], *, queued: bool) -> list[Part]:
+        """The plan for jobs that may go on."""
         room = self._context.batch_size
         writing = [j for j in active if j.phase is Phase.GENERATING and j.pending == 1]
-        # An image is decoded in a batch of its own.
-        reading = [j for j in active if j.runnable and j not in writing and not j.next_image]
+        reading = [j for j in active if _reads(j) and j not in writing]
         answers = [part for job in writing[:room] if (part := self._part(job, 1))]
         room -= len(answers)
         if not reading:
@@ -207,13 +227,11 @@ class Planner:
         if image is not None:
             return self._context.decode_image(image)
         jobs = [part.job for part in parts]
-        return self.decode_spans(jobs, self.spans(parts), self._interrupt(jobs))
+        return self.decode_spans(jobs, self.spans(parts))
 
-    def decode_spans(
-        self, jobs: Sequence[Job], spans: Sequence[Span], interrupt: Interrupt | None = None
-    ) -> int:
+    def decode_spans(self, jobs: Sequence[Job], spans: Sequence[Span]) -> int:
         """Decode a span of each job; as `NativeContext.decode`."""
-        code = self._context.decode(spans, interrupt)
+        code = self._context.decode(spans, self._interrupt(jobs))
         if self._speculator is not None and code == DECODED:
             self._speculator.note_decoded(jobs, spans)
         return code
@@ -221,13 +239,15 @@ class Planner:
     def note_interrupted(self) -> None:
         """A request came while a step ran. Others may follow, so the next steps are short."""
         now = monotonic()
-        self._calm_from, self._urgent_from = now + CALM_SECONDS, now + URGENT_PAUSE_SECONDS
+        self._calm_from = now + CALM_SECONDS
+        if self._context.urgent.is_set:
+            self._urgent_from = now + URGENT_PAUSE_SECONDS
 
     def _interrupt(self, jobs: Sequence[Job]) -> Interrupt | None:
         """What may end a step of these jobs, whose work is lost then."""
-        if not self._can_interrupt or all(job.prompt_done for job in jobs):  # it is a short one
+        if not self._can_interrupt:
             return None
-        if len(jobs) == 1 and self._is_calm:
+        if len(jobs) == 1 and not jobs[0].prompt_done and self._is_calm:
             return self._context.interrupt
         return self._context.urgent if monotonic() >= self._urgent_from else None
 
@@ -327,6 +347,11 @@ class Planner:
         is_stop = end == self._pool.mirror.next_stop(sequence)
         reads_results = completes_job or job.measures or is_stop
         return Part(job, sequence, tokens, completes_job, reads_results)
+
+
+def _reads(job: Job) -> bool:
+    """Whether several tokens can be decoded; an image is decoded in a batch of its own."""
+    return job.runnable and not job.next_image
 
 
 class BatchTimer:
