@@ -1,5 +1,6 @@
 """What holds for all tests."""
 
+import fcntl
 import gc
 import os
 import re
@@ -63,6 +64,18 @@ def deep_place(tmp_path: Path) -> Generator[Path]:
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
     if event in IMPURE or (event == "import" and arguments[0] == "llama_cpp"):
         raise AssertionError(f"{event} in a quick test: take its file out of the Makefile's QUICK")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Let one worker compile a new file, and what it imports, while the others wait for that."""
+    if not isinstance(collector, pytest.Module):
+        return (yield)
+    with collector.path.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return (yield)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
