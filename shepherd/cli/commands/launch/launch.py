@@ -4,11 +4,11 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from msgspec import Struct, toml
@@ -17,9 +17,6 @@ from shepherd import errors
 from shepherd.cli.commands.output import note, show_table, warn
 from shepherd.cli.request import PROVIDER, loaded_config, overrides_of
 from shepherd.config.paths import Paths
-
-if TYPE_CHECKING:
-    from shepherd.cli.commands.launch.server import Endpoint
 
 _OUTPUT_SHARE = 4
 _MAX_OUTPUT = 32_000
@@ -32,10 +29,9 @@ class CodingAgent(Struct, frozen=True, forbid_unknown_fields=True):
     api: str
     install: str
     first_prompt: int = 0
-    names: Sequence[str] = ()
     arguments: Sequence[str] = ()
-    env: dict[str, str] = {}
-    files: dict[str, str] = {}
+    env: Mapping[str, str] = {}
+    files: Mapping[str, str] = {}
 
 
 def coding_agents() -> dict[str, CodingAgent]:
@@ -76,52 +72,36 @@ def _become(
     executable: str, agent: CodingAgent, arguments: Sequence[str], context: typer.Context
 ) -> None:
     """Replace this process by the agent, on a server that is up."""
-    from shepherd.cli.commands.launch import server  # imports FastAPI and an HTTP client
+    from shepherd.cli.commands.launch.server import find_endpoint  # imports an HTTP client
 
-    config, overrides = loaded_config(context), overrides_of(context)
-    paths = Paths.from_env(os.environ)
-    # options that are not about the address ask for another model than the running server's
-    is_special = any(not key.startswith("server.") for key in overrides)
-    url, command = "" if is_special else server.running_server(config), list[str]()
-    if not url:
-        url, command = server.own_server(config, overrides, agent.names)
+    config, paths = loaded_config(context), Paths.from_env(os.environ)
     directory = Path(tempfile.mkdtemp(prefix="shepherd-launch-"))
-    keeper = server.start_keeper(directory, command, config, paths)
-    endpoint = server.await_endpoint(url, keeper, directory, config, paths)
-    _tell(agent, endpoint, paths.launch_log if command else None)
+    server = find_endpoint(config, overrides_of(context), paths, directory)
+    which = (
+        f"a server of its own (log: {paths.launch_log})" if server.is_own else "the running server"
+    )
+    place = f"{agent.api} at {server.url}, {which}"
+    note(f"shepherd: {agent.title} with {server.model}, {server.context:,} tokens: {place}")
+    if server.context < agent.first_prompt:
+        warn(
+            f"its first prompt has about {agent.first_prompt:,} tokens, which is too much; use a "
+            "model with more, or --context-size"
+        )
     values = {
-        "url": endpoint.url,
-        "key": endpoint.key,
-        "model": endpoint.model,
-        "context": endpoint.context,
-        "output": min(_MAX_OUTPUT, endpoint.context // _OUTPUT_SHARE),
+        "url": server.url,
+        "key": server.key,
+        "model": server.model,
+        "context": server.context,
+        "output": min(_MAX_OUTPUT, server.context // _OUTPUT_SHARE),
         "dir": directory,
     }
     for name, text in agent.files.items():
         (directory / name).parent.mkdir(exist_ok=True)
         (directory / name).write_text(Template(text).substitute(values), "utf-8")
-    changes = {name: Template(text).substitute(values) for name, text in agent.env.items()}
-    env = {
-        name: value
-        for name, value in {**os.environ, **changes}.items()
-        if changes.get(name, "kept")
-    }
+    for name, text in agent.env.items():
+        os.environ[name] = Template(text).substitute(values)
+        if not text:
+            del os.environ[name]
     own = [Template(text).substitute(values) for text in agent.arguments]
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and a program inherits that
-    os.execve(executable, [executable, *own, *arguments], env)
-
-
-def _tell(agent: CodingAgent, endpoint: "Endpoint", log: Path | None) -> None:
-    """Say in a line what was done, and what the user should know about it."""
-    which = f"a server of its own (log: {log})" if log else "the running server"
-    place = f"{agent.api} at {endpoint.url}, {which}"
-    note(f"shepherd: {agent.title} with {endpoint.model}, {endpoint.context:,} tokens: {place}")
-    if endpoint.context < agent.first_prompt:
-        warn(
-            f"its first prompt has about {agent.first_prompt:,} tokens, which is too much; use a "
-            "model with more, or --context-size"
-        )
-    missing = [name for name in agent.names if endpoint.lacks(name.replace("*", "any"))]
-    if missing:
-        lines = ", ".join(f'"{name}" = "default"' for name in missing)
-        warn(f"it asks for models that this server lacks; add to [server.aliases]: {lines}")
+    os.execv(executable, [executable, *own, *arguments])

@@ -41,6 +41,7 @@ _OWN: Mapping[str, object] = {
     "server.tls_cert": "",
     "server.tls_key": "",
     "server.use_tools": False,
+    "server.any_model": True,  # agents ask for small models by names of their own
 }
 """Settings of a server for one agent, which it reaches as simply as can be."""
 
@@ -52,81 +53,24 @@ class Endpoint(Struct, frozen=True):
     key: str
     model: str
     context: int
-
-    def lacks(self, name: str) -> bool:
-        """Whether the server has no model of that name, nor an alias for it."""
-        return _get(f"{self.url}/v1/models/{name}", self.key).status_code == HTTPStatus.NOT_FOUND
+    is_own: bool
 
 
-def running_server(config: Config) -> str:
-    """The URL of the server of the settings; "" if none answers there."""
-    section = config.server
-    url = section.url(section.port, encrypted=bool(section.tls_cert))
-    with suppress(httpx.HTTPError, ValueError):
-        health = json_text.as_object(_get(f"{url}/health").json()) if section.port else {}
-        if "backend_connected" in health and health["status"] in ("ok", "loading"):
-            # a shared session is one conversation, and lists no models
-            return url if _get(f"{url}/v1/models").status_code != HTTPStatus.NOT_FOUND else ""
-    return ""
-
-
-def own_server(
-    config: Config, overrides: Mapping[str, object], names: Sequence[str]
-) -> tuple[str, list[str]]:
-    """The URL and the command line of a server that answers for `names` too, on a free port."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-    aliases = {**dict.fromkeys(names, "default"), **config.server.aliases}
-    settings = {**overrides, **_OWN, "server.port": port, "server.aliases": aliases}
-    texts = [
-        f"{key}={value if isinstance(value, str) else show_value(value)}"
-        for key, value in settings.items()
-    ]
-    options = [word for text in texts for word in ("--set", text)]
-    return f"http://127.0.0.1:{port}", [*program(), *options, "--server"]
-
-
-def start_keeper(directory: Path, server: Sequence[str], config: Config, paths: Paths) -> int:
-    """The id of a child that runs `server`, if there is a command line.
-
-    When this process has ended, whatever it is by then, the child ends the server and removes the
-    directory and the key in it.
-    """
-    parent = os.getpid()
-    child = os.fork()
-    if child:
-        return child
-    try:
-        _keep(parent, server, paths.launch_log)
-        if (directory / _KEY_FILE).exists():
-            _keys(config, paths).remove((directory / _KEY_FILE).read_text("utf-8"))
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-        os._exit(0)  # the parent's clean-up is not for this process
-
-
-def _keep(parent: int, server: Sequence[str], log: Path) -> None:
-    """Run the server until the parent ends, or the server itself."""
-    os.setsid()  # what the terminal sends is for the agent
-    make_private_directory(log.parent)
-    with log.open("wb") as out:
-        for stream in (0, 1, 2):  # a reader of the agent's output waits for all that may write it
-            os.dup2(out.fileno(), stream)
-        process = subprocess.Popen(server, stdin=subprocess.DEVNULL) if server else None
-    while os.getppid() == parent and (process is None or process.poll() is None):
-        time.sleep(_POLL_SECONDS)
-    if process is not None:
-        process.terminate()
-        process.wait()
-
-
-def await_endpoint(
-    url: str, keeper: int, directory: Path, config: Config, paths: Paths
+def find_endpoint(
+    config: Config, overrides: Mapping[str, object], paths: Paths, directory: Path
 ) -> Endpoint:
-    """The server once it can answer, with a key if it needs one.
+    """The running server of the settings, or a new one, once it can answer.
 
-    Raises ModelLoadError if the keeper's server ends before, and AccessError.
+    A child ends what was started for the agent, `directory` too, when this process has ended,
+    whatever it is by then. Raises ModelLoadError if the new server ends before, and AccessError if
+    the running one takes no key of this user.
     """
+    # options that are not about the address ask for another model than the running server's
+    is_special = any(not key.startswith("server.") for key in overrides)
+    url, command = "" if is_special else _running_server(config), list[str]()
+    if not url:
+        url, command = _own_server(overrides)
+    keeper = _start_keeper(directory, command, config, paths)
     while not _is_up(url):
         if os.waitpid(keeper, os.WNOHANG)[0]:
             log = paths.launch_log.read_text("utf-8", "replace")[-_LOG_TAIL:].strip()
@@ -143,7 +87,57 @@ def await_endpoint(
         message = f"The server at {url} takes no key of this user: give one in {KEY_VARIABLE}."
         raise errors.AccessError(message)
     model = answer.json()["data"][0]
-    return Endpoint(url, key, model["id"], model.get("max_model_len") or UNKNOWN_CONTEXT)
+    context = model.get("max_model_len") or UNKNOWN_CONTEXT
+    return Endpoint(url, key, model["id"], context, is_own=bool(command))
+
+
+def _running_server(config: Config) -> str:
+    """The URL of the server of the settings; "" if none answers there."""
+    section = config.server
+    url = section.url(section.port, encrypted=bool(section.tls_cert))
+    with suppress(httpx.HTTPError, ValueError):
+        health = json_text.as_object(_get(f"{url}/health").json()) if section.port else {}
+        if "backend_connected" in health and health["status"] in ("ok", "loading"):
+            # a shared session is one conversation, and lists no models
+            return url if _get(f"{url}/v1/models").status_code != HTTPStatus.NOT_FOUND else ""
+    return ""
+
+
+def _own_server(overrides: Mapping[str, object]) -> tuple[str, list[str]]:
+    """The URL and the command line of a server on a free port."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    command = program()
+    for key, value in {**overrides, **_OWN, "server.port": port}.items():
+        command += ["--set", f"{key}={value if isinstance(value, str) else show_value(value)}"]
+    return f"http://127.0.0.1:{port}", [*command, "--server"]
+
+
+def _start_keeper(directory: Path, server: Sequence[str], config: Config, paths: Paths) -> int:
+    """The id of a child that runs `server`, if there is a command line, until its parent ends.
+
+    At its own end the child removes the directory, and the key in it.
+    """
+    parent = os.getpid()
+    if child := os.fork():
+        return child
+    try:
+        os.setsid()  # what the terminal sends is for the agent
+        make_private_directory(paths.launch_log.parent)
+        with paths.launch_log.open("wb") as out:
+            for stream in (0, 1, 2):  # a reader of the agent's output waits for all that may write
+                os.dup2(out.fileno(), stream)
+        process = subprocess.Popen(server, stdin=subprocess.DEVNULL) if server else None
+        while os.getppid() == parent and (process is None or process.poll() is None):
+            time.sleep(_POLL_SECONDS)
+        if process is not None:
+            process.terminate()
+            process.wait()
+        if (directory / _KEY_FILE).exists():
+            _keys(config, paths).remove((directory / _KEY_FILE).read_text("utf-8"))
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        os._exit(0)  # the parent's clean-up is not for this process
 
 
 def _keys(config: Config, paths: Paths) -> Keys:
