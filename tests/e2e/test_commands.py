@@ -25,6 +25,8 @@ def test_help_lists_every_command(start: Start) -> None:
     shown = terminal.wait_for(r"Ctrl\+D")
     for name in NAMES:
         assert f"\n/{name}" in shown
+    assert "|plan|" in shown  # a mode of /approve
+    assert re.search(r"(?m)^Tab, while it works +send", shown)
 
 
 def test_every_command_works_before_and_after_a_turn(start: Start) -> None:
