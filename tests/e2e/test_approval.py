@@ -87,7 +87,7 @@ def test_once_runs_the_tool_and_leaves_the_change_on_the_screen(start: Start, wo
     assert "allowed once" in shown
     terminal.wait_gone("Allow write_file")
     terminal.send("\x0f")  # Ctrl+O shows it once more
-    terminal.wait_for(r"(?s)result 1 of 1.*\+beta")
+    terminal.wait_for(r"(?s)│ \+beta.*result 1 of 1")
 
 
 def test_no_denies_at_once_and_the_model_goes_on(start: Start, work: Path) -> None:

@@ -4,7 +4,6 @@ Numbers and places may differ, and `…` stands for any text in a line, or for a
 """
 
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,8 +13,8 @@ from shepherd.models import builtin_model
 from shepherd.version import __version__
 from tests.cli.hub import hub
 from tests.e2e.terminal import CTRL_D, Terminal
+from tests.forked import write_forking
 
-BIN = Path(sys.executable).parent
 PAGE = (Path(__file__).parents[2] / "docs" / "first-hour.md").read_text("utf-8")
 SCREENS = re.findall(r"^```text\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 FILE, REPOSITORY = "Small-Q8_0.gguf", "team/Small-GGUF"
@@ -108,7 +107,8 @@ def test_the_hour_goes_as_the_page_tells() -> None:
         (home / "notes" / "notes.txt").write_text("water the roses\nbuy bread\n")
         (home / "bin" / "pi").write_text("#!/bin/sh\n")
         (home / "bin" / "pi").chmod(0o755)
-        env = {"HOME": place, "PATH": f"{home}/bin:{BIN}:/usr/bin:/bin", "PS1": "$ "}
+        write_forking(home / "bin" / "shepherd")
+        env = {"HOME": place, "PATH": f"{home}/bin:/usr/bin:/bin", "PS1": "$ "}
         env |= {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
         shell = ["/bin/bash", "--norc", "--noprofile", "-i"]
         model = {FILE: builtin_model().read_bytes()}

@@ -117,9 +117,7 @@ class Renderer:
 
     def tool_finished(self, call: ToolCall, result: ToolResult) -> None:
         """Keep the change that a call made until its result, which arrives as an event."""
-        state = self._state_of(call)
-        if not state.has_preview:  # otherwise the same change was shown before it ran
-            state.display = result.display
+        self._state_of(call).display = result.display
 
     def end_own_output(self) -> None:
         """Remove the last lines of the user's own command, which is no call, from the live area."""
@@ -248,7 +246,7 @@ class Renderer:
         hint = EXPAND_HINT if self._surface.has_live_area else ""  # plain output has no keys
         self._surface.show(*tool_view.result_pieces(state.call, result.text, self._glyphs, hint))
         self.results.add(tool_view.call_title(state.call), state.display, result.text)
-        if state.display:
+        if state.display and not state.has_preview:  # one that was asked about stands above
             self._surface.show(*tool_view.display_pieces(state.display))
         self.activity.start("waiting for the model")
 
