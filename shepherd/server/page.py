@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
+from jinja2 import Environment, FunctionLoader
 from starlette.responses import Response
 
 _HEADERS: Mapping[str, str] = {
@@ -24,25 +25,25 @@ _HEADERS: Mapping[str, str] = {
 }
 
 
-def page_response(package: str, name: str, *scripts: str) -> Response:
-    """The page in a file of a package (see `page`)."""
-    text, headers = page(package, name, *scripts)
+def page_response(name: str, *scripts: str) -> Response:
+    """The page of a template (see `page`)."""
+    text, headers = page(name, *scripts)
     return Response(text, 200, headers, "text/html; charset=utf-8")
 
 
 @cache
-def page(package: str, name: str, *scripts: str) -> tuple[str, Mapping[str, str]]:
+def page(name: str, *scripts: str) -> tuple[str, Mapping[str, str]]:
     """The document and its headers; the policy allows its own style and script by their hashes.
 
     `scripts` are parts of the shared session's page; they and its style stand before its own.
     """
-    shared = files("shepherd.server.shared").joinpath("page")
+    templates = files("shepherd.server")
+    shared = templates.joinpath("shared", "page")
     style = shared.joinpath("page.css").read_text("utf-8")
-    script = "\n".join(
-        ['"use strict";', *(shared.joinpath(part).read_text("utf-8") for part in scripts)]
-    )
-    text = files(package).joinpath(name).read_text("utf-8")
-    text = text.replace("/*STYLE*/", style).replace("/*SCRIPT*/", script)
+    parts = (shared.joinpath(part).read_text("utf-8") for part in scripts)
+    script = "\n".join(['"use strict";', *parts])
+    loader = FunctionLoader(lambda name: templates.joinpath(name).read_text("utf-8"))
+    text = Environment(loader=loader).get_template(name).render(style=style, script=script)
     directives = [
         "default-src 'none'",
         f"script-src {_hash_source(text, 'script')}",

@@ -16,8 +16,8 @@ SINKS = (
     r"|XMLHttpRequest|WebSocket|EventSource|importScripts|import\(|window\.open|location\.(?!\w*;)"
 )
 PAGES = {
-    "#prompt": page("shepherd.server.shared", "page/page.html", *SCRIPTS),
-    "#board": page("shepherd.server.operation", "admin.html", "text.js", "client.js"),
+    "#prompt": page("shared/page/page.html", *SCRIPTS),
+    "#board": page("operation/admin.html", "text.js", "client.js"),
 }
 """The pages, by what their first link leads to."""
 

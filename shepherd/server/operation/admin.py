@@ -127,7 +127,7 @@ def _add_page(router: APIRouter) -> None:
     @router.get(ADMIN_PREFIX, response_class=HTMLResponse)
     async def read_page() -> Response:
         """A page about the server. It needs no key, has no data, and asks for a key itself."""
-        return page_response("shepherd.server.operation", "admin.html", "text.js", "client.js")
+        return page_response("operation/admin.html", "text.js", "client.js")
 
 
 def _admin_router(context: settings.ServerContext) -> APIRouter:

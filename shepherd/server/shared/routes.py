@@ -114,7 +114,7 @@ def _add_page(router: APIRouter) -> None:
     @router.get("/", response_class=HTMLResponse)
     async def read_page() -> Response:
         """The page for a browser. It needs no key, has no data, and asks for a key itself."""
-        return page_response("shepherd.server.shared", "page/page.html", *SCRIPTS)
+        return page_response("shared/page/page.html", *SCRIPTS)
 
 
 def _add_requests(router: APIRouter, conversation: SharedSession, context: ServerContext) -> None:

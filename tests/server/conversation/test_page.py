@@ -12,7 +12,7 @@ from tests.server.conversation.harness import serving
 
 
 def test_the_page_knows_all_commands() -> None:
-    text, _ = page("shepherd.server.shared", "page/page.html", *SCRIPTS)
+    text, _ = page("shared/page/page.html", *SCRIPTS)
     (names,) = re.findall(r"const COMMAND = /\^\\/\(([a-z|]+)\)", text)
     assert set(names.split("|")) == set(COMMANDS)
 

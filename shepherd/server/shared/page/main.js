@@ -35,7 +35,7 @@ async function loadState() {
   client.last = state.update_id;
   $("entry").hidden = true;
   $("room").hidden = false;
-  $("model").textContent = state.model;
+  $("state").textContent = state.model;
   conversation.reset();
   $("questions").replaceChildren();
   for (const message of state.messages) conversation.add(message);
