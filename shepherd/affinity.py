@@ -333,15 +333,25 @@ class AffinityRouter(Generic[R]):
     If that replica is busier than `balance` allows, the next longest beginning counts. If no
     replica is left, the least busy one is chosen. A new conversation, of which only the opening is
     known, goes to another replica if that one holds far less. Of equal replicas, the conversation
-    decides: all routers choose alike. A replica is any hashable value.
+    decides. A replica is any hashable value.
+
+    Beside others, a router sees only its share of the requests of a conversation. One that it does
+    not know goes to its home, which all routers choose alike, whatever each of them knows.
     """
 
-    def __init__(self, balance: Balance | None = None, max_bytes: int = DEFAULT_BYTES) -> None:
+    def __init__(
+        self,
+        balance: Balance | None = None,
+        max_bytes: int = DEFAULT_BYTES,
+        *,
+        beside_others: bool = False,
+    ) -> None:
         """`max_bytes` limits the memory for the prompts of all replicas together.
 
         Each replica may have REPLICA_BYTES in any case, so many replicas take more memory.
         """
         self.balance = balance or Balance()
+        self._is_beside_others = beside_others
         self.index: PrefixIndex[R] = PrefixIndex(max_bytes, REPLICA_BYTES)
         self._salts: dict[R, int] = {}  # what `salt` has computed
 
@@ -356,6 +366,9 @@ class AffinityRouter(Generic[R]):
             blocks, holders = self.index.longest(prefix, excluded)
             fits = [holder for holder in holders if holder in loads and loads[holder] <= max_load]
             if blocks <= prefix.opening:  # a new conversation, which any replica can begin
+                if self._is_beside_others:
+                    home = self._home(prefix, [r for r in loads if loads[r] <= max_load])
+                    return self._choice(home, self.index.common(prefix, home), prefix)
                 fits = self._not_crowded(fits, loads, prefix.opening)
             if fits:
                 return self._choice(self._least_busy(prefix, fits, loads), blocks, prefix)
@@ -392,12 +405,14 @@ class AffinityRouter(Generic[R]):
         return [replica for replica in replicas if self.index.blocks(replica) <= limit]
 
     def _least_busy(self, prefix: Prefix, replicas: Collection[R], loads: Mapping[R, float]) -> R:
-        """Of equally busy ones that with the highest random weight (rendezvous hashing)."""
+        """Of equally busy ones the home."""
         equal = _with_least_load(replicas, loads)
-        if len(equal) == 1:
-            return equal[0]
+        return equal[0] if len(equal) == 1 else self._home(prefix, equal)
+
+    def _home(self, prefix: Prefix, replicas: Collection[R]) -> R:
+        """The replica with the highest random weight for the conversation (rendezvous hashing)."""
         key = prefix.key
-        return max(equal, key=lambda r: mixed(key ^ (self._salts.get(r) or self.salt(r))))
+        return max(replicas, key=lambda r: mixed(key ^ (self._salts.get(r) or self.salt(r))))
 
     def salt(self, replica: R) -> int:
         """The replica's part of the weight: 64 bits."""

@@ -36,13 +36,10 @@ class DatabaseFile(Struct, eq=False):
     # of the file that the connection is to
     _identity: tuple[int, int] | None = None
 
-    def run(
-        self, work: Callable[[sqlite3.Connection], T], *, write: bool = True, lock: str = ""
-    ) -> T:
+    def run(self, work: Callable[[sqlite3.Connection], T], *, write: bool = True) -> T:
         """Do `work` in one transaction; a damaged file is renamed and replaced by a new one.
 
-        Raises `failure`; the transaction is then rolled back. All that write wait for each other,
-        whatever their `lock`.
+        Raises `failure`; the transaction is then rolled back. All that write wait for each other.
         """
         try:
             try:
@@ -140,9 +137,7 @@ class MemoryDatabase:
         for statements in migrations:
             self._connection.executescript(statements)
 
-    def run(
-        self, work: Callable[[sqlite3.Connection], T], *, write: bool = True, lock: str = ""
-    ) -> T:
+    def run(self, work: Callable[[sqlite3.Connection], T], *, write: bool = True) -> T:
         """Do `work` in one transaction, which an error undoes."""
         with self._connection:
             return work(self._connection)

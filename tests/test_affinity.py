@@ -147,6 +147,24 @@ def test_routers_choose_alike(prompts: list[list[str]]) -> None:
         other.record(chain(*parts), choices[0].replica)
 
 
+TURNS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), *[st.integers(0, 2)] * 3))
+
+
+@settings(max_examples=30)
+@given(TURNS)
+def test_routers_that_see_a_part_each_send_a_conversation_to_one_home(
+    turns: list[tuple[int, ...]],
+) -> None:
+    routers = [AffinityRouter[str](beside_others=True) for _ in range(3)]
+    homes: dict[int, str] = {}
+    for conversation, router, *loads in turns:
+        prefix = prefix_of(["the system message"], [f"question {conversation}"])
+        busy = dict(zip(IDLE, map(float, loads), strict=True))  # none is over the balance
+        chosen = routers[router].choose(prefix, busy).replica
+        routers[router].record(prefix, chosen)
+        assert homes.setdefault(conversation, chosen) == chosen
+
+
 def test_new_conversations_spread_over_idle_replicas() -> None:
     router = AffinityRouter[int]()
     loads = dict.fromkeys(range(4), 0.0)

@@ -184,9 +184,7 @@ def _meter(settings: ServerSettings) -> Meter:
     """
     if settings.postgres is not None:
         store = UsageStore(shared.usage_in(settings.postgres))
-        limits = shared.SharedLimits(
-            shared.limits_in(settings.postgres), store, shared.database_clock
-        )
+        limits = shared.SharedLimits(shared.limits_in(settings.postgres), store, clock=None)
     elif settings.usage_file is not None:
         store = UsageStore(settings.usage_file)
         limits = shared.SharedLimits(shared.open_limits(settings.usage_file), store, threads=1)

@@ -48,7 +48,6 @@ _CONNECTION: dict[str, Any] = {"autocommit": True, "prepare_threshold": None}
 """Transactions are begun where they are needed; no statement is prepared."""
 
 _SESSION = "SET search_path TO shepherd; SET statement_timeout TO '10s'; SET lock_timeout TO '5s'"
-_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _BASE = f"""
 CREATE SCHEMA IF NOT EXISTS {SCHEMA};
 CREATE TABLE IF NOT EXISTS {SCHEMA}.versions (store TEXT PRIMARY KEY, version BIGINT NOT NULL);
@@ -124,17 +123,17 @@ class PostgresServer:
     def run(
         self,
         work: Callable[[Rows], T],
-        lock: str = "",
         prepare: Callable[["psycopg.Connection"], None] = lambda _connection: None,
         *,
+        write: bool = True,
         durable: bool = True,
     ) -> T:
         """Do `work` in a transaction, for which `prepare` gets the connection first.
 
-        Of transactions with the same `lock`, one runs at a time. If a connection is lost, `work`
-        runs again. One that is not `durable` does not wait for the disk, and is lost if the
-        database itself crashes within the next second. Raises DatabaseError, and ConfigError
-        without psycopg.
+        Without `write`, each statement is a transaction of its own that is not `durable`.
+        If a connection is lost, `work` runs again. One that is not `durable` does not wait for the
+        disk, and is lost if the database itself crashes within the next second. Raises
+        DatabaseError, and ConfigError without psycopg.
         """
         check_installed()
         import psycopg
@@ -146,13 +145,11 @@ class PostgresServer:
             try:
                 with self._opened_pool().connection() as connection:
                     prepare(connection)
-                    # what needs no answer travels with the next statement that does
-                    with connection.pipeline(), connection.transaction():
-                        if not durable:
-                            connection.execute("SET LOCAL synchronous_commit TO off")
-                        if lock:
-                            connection.execute(_LOCK, (lock,))
-                        result = work(PostgresRows(connection))
+                    result = (
+                        _transact(connection, work, durable=durable)
+                        if write
+                        else work(PostgresRows(connection))
+                    )
                 self.answered = time.monotonic()
                 return result
             except PoolTimeout as error:
@@ -161,6 +158,7 @@ class PostgresServer:
                 if pause is None:
                     raise self._paused(error) from error
                 time.sleep(pause)
+                self._opened_pool().check()  # more may be lost; only then is it worth a round trip
             except psycopg.Error as error:
                 raise DatabaseError(f"{self.address}: {one_line(error)}") from error
         raise AssertionError("the last attempt returns or raises")
@@ -198,7 +196,6 @@ class PostgresServer:
                     max_size=MAX_CONNECTIONS,
                     open=True,
                     configure=_configure,
-                    check=ConnectionPool.check_connection,
                     timeout=WAIT_SECONDS,
                     reconnect_timeout=WAIT_SECONDS,
                 )
@@ -243,12 +240,10 @@ class PostgresDatabase(Struct, eq=False):
     durable: bool = True
     _is_prepared: bool = False
 
-    def run(self, work: Callable[[Rows], T], *, write: bool = True, lock: str = "") -> T:
-        """Do `work` in one transaction; `lock` is one of this store's. `write` has no meaning."""
-        del write
-        server_lock = f"{self.store}:{lock}" if lock else ""
+    def run(self, work: Callable[[Rows], T], *, write: bool = True) -> T:
+        """See `Database`."""
         try:
-            return self.server.run(work, server_lock, self._prepare, durable=self.durable)
+            return self.server.run(work, self._prepare, write=write, durable=self.durable)
         except DatabaseError as error:
             raise self.failure(str(error)) from error
 
@@ -301,7 +296,22 @@ def check_installed() -> None:
 
 
 def _configure(connection: "psycopg.Connection") -> None:
-    connection.execute(_SESSION)
+    connection.execute(f"{_SESSION}; SET synchronous_commit TO off")
+
+
+def _transact(connection: "psycopg.Connection", work: Callable[[Rows], T], *, durable: bool) -> T:
+    """Do `work` in a transaction; the pool rolls it back if that fails.
+
+    What needs no answer travels with the next statement that does. psycopg's own transactions wait
+    for an answer at each of their ends.
+    """
+    with connection.pipeline():
+        connection.execute("BEGIN")
+        if durable:  # as the database is set up
+            connection.execute("SET LOCAL synchronous_commit TO DEFAULT")
+        result = work(PostgresRows(connection))
+        connection.execute("COMMIT")
+    return result
 
 
 def _has_versions(connection: "psycopg.Connection") -> bool:

@@ -17,6 +17,11 @@ Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
 class Cursor(Protocol):
     """The rows of a result."""
 
+    @property
+    def rowcount(self) -> int:
+        """How many rows the statement has changed; known after its transaction."""
+        ...
+
     def fetchone(self) -> Any:
         """The next row, None after the last one."""
         ...
@@ -43,10 +48,10 @@ class Rows(Protocol):
 class Database(Protocol):
     """The tables of one store; a `DatabaseFile` is one."""
 
-    def run(self, work: Callable[[Rows], T], *, write: bool = True, lock: str = "") -> T:
+    def run(self, work: Callable[[Rows], T], *, write: bool = True) -> T:
         """Do `work` in one transaction; it may run again after a failure.
 
-        Of transactions with the same `lock`, one runs at a time. Raises the error of the store.
+        Without `write`, `work` only reads, or is one statement. Raises the error of the store.
         """
         ...
 

@@ -151,7 +151,11 @@ def build_application(arguments: DeployArguments, addresses: Sequence[str] = ())
 def engine_options(arguments: DeployArguments) -> dict[str, Any]:
     """Ray's options of the replicas: their number, their resources, their health, their router."""
     replicas = arguments.replica_range
-    balance = {"factor": arguments.busy_factor, "slack": arguments.busy_slack}
+    routing = {
+        "factor": arguments.busy_factor,
+        "slack": arguments.busy_slack,
+        "beside_others": arguments.routers > 1,
+    }
     options: dict[str, Any] = {
         "logging_config": _LOGGING,
         "max_ongoing_requests": arguments.max_requests,
@@ -162,7 +166,7 @@ def engine_options(arguments: DeployArguments) -> dict[str, Any]:
         "graceful_shutdown_timeout_s": arguments.drain_seconds,
         "request_router_config": {
             "request_router_class": ROUTER_CLASS,
-            "request_router_kwargs": balance,
+            "request_router_kwargs": routing,
         },
     }
     if replicas.scales:

@@ -26,9 +26,15 @@ class ReplicaChooser:
     that were sent from here, and those for which it has just been chosen.
     """
 
-    def __init__(self, balance: Balance, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        balance: Balance,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        beside_others: bool = False,
+    ) -> None:
         self._clock = clock
-        self._affinity: AffinityRouter[str] = AffinityRouter(balance)
+        self._affinity: AffinityRouter[str] = AffinityRouter(balance, beside_others=beside_others)
         self._running: Counter[str] = Counter()  # requests that were sent from here, by replica
         self._unsent: dict[str, _Choice] = {}  # by request
 

@@ -30,10 +30,14 @@ class PrefixRouter(RequestRouter):
     """Ray imports it as `shepherd.cli.deploy.router.PrefixRouter`."""
 
     def initialize_state(
-        self, factor: float = Balance().factor, slack: float = Balance().slack
+        self,
+        factor: float = Balance().factor,
+        slack: float = Balance().slack,
+        *,
+        beside_others: bool = False,
     ) -> None:
         """Ray passes `request_router_kwargs` here."""
-        self._chooser = ReplicaChooser(Balance(factor, slack))
+        self._chooser = ReplicaChooser(Balance(factor, slack), beside_others=beside_others)
 
     async def choose_replicas(
         self, candidate_replicas: Sequence[Any], pending_request: Any = None

@@ -1,8 +1,8 @@
 """The limits of keys for all servers of one database: PostgreSQL, an SQLite file, or memory."""
 
 import asyncio
-import json
 import logging
+import math
 import secrets
 import threading
 import time
@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct, field, json
 
 from shepherd.database import DatabaseFile, MemoryDatabase
 from shepherd.errors import ShepherdError
@@ -55,35 +55,27 @@ class LimitsError(ShepherdError):
     """The limits can't be read or written; the message names the database."""
 
 
-def local_clock(_rows: Rows) -> float:
-    """The time of this machine, in seconds since 1970."""
-    return time.time()
-
-
-def database_clock(rows: Rows) -> float:
-    """The time of PostgreSQL, which is the same for all servers."""
-    statement = "SELECT CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)"
-    return float(rows.execute(statement).fetchone()[0])
+_LOCK = "INSERT INTO limits VALUES (?, '{}') ON CONFLICT (key) DO UPDATE SET state = limits.state"
+_READ = "SELECT state FROM limits WHERE key = ?"
+_WRITE = "UPDATE limits SET state = ? WHERE key = ?"
+_EXCHANGE = f"{_WRITE} AND state = ?"
+_DATABASE_TIME = "SELECT CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)"
 
 
 class KeyWindows:
-    """The row of one key, in a transaction that locks the key: what was used, and what is held.
+    """The row of one key at a moment: what was used, and what is held.
 
-    What servers hold is reserved in `limiter`, whose clock begins with the time of the transaction.
+    What servers hold is reserved in `limiter`, whose clock begins with the moment.
     """
 
-    def __init__(self, rows: Rows, key: str, clock: Callable[[Rows], float]) -> None:
+    def __init__(self, row: str, moment: float) -> None:
         """Read the row; what a server holds counts no more if that was silent for too long."""
-        cursor = rows.execute("SELECT state FROM limits WHERE key = ?", (key,))
-        moment = clock(rows)  # before the row is fetched: both are asked in one go
-        row = cursor.fetchone()
-        state: dict[str, Any] = {} if row is None else json.loads(row[0])
+        state: dict[str, Any] = json.decode(row)
         # when two servers' clocks differ a little, the time of the key must not go back; a clock
         # that was far ahead was wrong, and what was used by it counts as used just now
         latest = max(moment, state.get("latest", 0.0))
         ahead = latest - moment if latest - moment > MAX_AHEAD_SECONDS else 0.0
         self._time = latest - ahead
-        self._key = key
         # by server: the tokens that it holds, and until when that counts
         self._held: dict[str, tuple[int, float]] = {
             server: (amount, until - ahead)
@@ -106,18 +98,14 @@ class KeyWindows:
             self._held[server] = amount, self._time + LEASE_SECONDS
         self.limiter.reserve(amount - earlier)
 
-    def save(self, rows: Rows) -> None:
-        """Write the row; the windows are called `tokens:60` there."""
+    def row(self) -> str:
+        """The row to write; the windows are called `tokens:60` there."""
         windows = {
             f"{resource}:{seconds}": window.amounts()
             for (resource, seconds), window in self.limiter.windows.items()
         }
         state = {"latest": self._time, "held": self._held, "windows": windows}
-        rows.execute(
-            "INSERT INTO limits VALUES (?, ?) "
-            "ON CONFLICT (key) DO UPDATE SET state = excluded.state",
-            (self._key, json.dumps(state)),
-        )
+        return json.encode(state).decode()
 
 
 class _Change(Struct, frozen=True):
@@ -134,11 +122,19 @@ class _KeyState(Struct):
 
     `settled` has what requests have changed, until it is written. It is a list, and no sum, because
     the event loop adds to it while a thread has `lock`.
+
+    `row` is what this server has last written, and `is_alone` whether no other has written since
+    the time before. `row_read` is when it was read from the database, whose clock was `ahead` of
+    ours.
     """
 
     held: int = 0
     settled: list[_Change] = field(default_factory=list[_Change])
     renewed: float = 0.0
+    row: str = ""
+    is_alone: bool = True
+    row_read: float = -math.inf
+    ahead: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -151,17 +147,20 @@ class _KeyState(Struct):
 class SharedLimits:
     """What keys may still use; for one event loop. One transaction decides about each request.
 
+    Mostly it is one statement, which replaces the row that this server has left by the next one. If
+    another server has changed it meanwhile, the row is locked and read again.
+
     Held tokens count for all servers until they are settled, or until their server is silent for
     too long. While the database can't be used, this server decides by what it knows of the key, and
     writes later what was used; a key of which it knows nothing is refused. SQLite allows only one
-    of the `threads`.
+    of the `threads`. Without a `clock` times are those of PostgreSQL, the same for all servers.
     """
 
     def __init__(
         self,
         database: Database,
         store: UsageStore | None = None,
-        clock: Callable[[Rows], float] = local_clock,
+        clock: Callable[[], float] | None = time.time,
         threads: int = THREADS,
     ) -> None:
         self.id = secrets.token_hex(8)  # of this server in the rows
@@ -269,8 +268,8 @@ class SharedLimits:
             held = state.held - sum(change.released for change in settled)
 
             # it may run again after a failure, so the state of this server changes after it
-            def change(rows: Rows) -> tuple[int, limits.Limiter]:
-                windows, now = KeyWindows(rows, name, self._clock), time.monotonic()
+            def change(row: str, moment: float) -> tuple[int, KeyWindows]:
+                windows, now = KeyWindows(row, moment), time.monotonic()
                 for past in settled:
                     age = now - past.moment
                     windows.limiter.settle(limits.Resource.TOKENS, 0, past.tokens, age)
@@ -278,11 +277,10 @@ class SharedLimits:
                 windows.hold(self.id, held)  # before the work, which may use what was given back
                 amount = work(windows.limiter)
                 windows.hold(self.id, held + amount)
-                windows.save(rows)
-                return amount, windows.limiter
+                return amount, windows
 
             try:
-                amount, limiter = self._database.run(change, lock=name)
+                amount, limiter = self._change_row(name, state, change)
             except LimitsError as error:
                 if not self._is_down:  # once, until a transaction works again
                     logger.error("Limits are kept by what this server knows of a key: %s", error)
@@ -293,6 +291,42 @@ class SharedLimits:
             del state.settled[: len(settled)]  # what was added meanwhile stays
             state.renewed = time.monotonic()
             return amount, limiter
+
+    def _change_row(
+        self, name: str, state: _KeyState, change: Callable[[str, float], tuple[int, KeyWindows]]
+    ) -> tuple[int, limits.Limiter]:
+        """Replace the row of a key by the changed one; runs in a thread that has the state's lock.
+
+        The row is read if others write it, if it says no, and after a while for the time.
+        """
+        known, now, clock = state.row, time.monotonic(), self._clock or time.time
+        if known and state.is_alone and now - state.row_read < RENEW_SECONDS:
+            with suppress(ApiError):
+                amount, windows = change(known, clock() if self._clock else now + state.ahead)
+                row = windows.row()
+                exchange = row, name, known
+                exchanged = self._database.run(
+                    lambda rows: rows.execute(_EXCHANGE, exchange), write=False
+                )
+                if exchanged.rowcount:
+                    state.row = row
+                    return amount, windows.limiter
+
+        def change_locked(rows: Rows) -> tuple[str, str, float, int, limits.Limiter]:
+            rows.execute(_LOCK, (name,))
+            read = rows.execute(_READ, (name,))
+            # before the row is fetched: both are asked in one go
+            read_time = None if self._clock else rows.execute(_DATABASE_TIME)
+            (before,) = read.fetchone()
+            moment: float = read_time.fetchone()[0] if read_time else clock()
+            amount, windows = change(before, moment)
+            row = windows.row()
+            rows.execute(_WRITE, (row, name))
+            return before, row, moment - time.monotonic(), amount, windows.limiter
+
+        before, state.row, state.ahead, amount, limiter = self._database.run(change_locked)
+        state.is_alone, state.row_read = known in ("", before), now
+        return amount, limiter
 
     def _settle(self, name: str, reserved: int, used: int) -> None:
         """Note what a request has used of what was held for it, and begin to write that."""

@@ -28,7 +28,6 @@ POLL_SECONDS = 0.5
 KEYS_GRACE = 600.0
 """The seconds for which known keys stay valid if the database does not answer, by default."""
 
-_LOCK = "keys"
 T = TypeVar("T")
 
 
@@ -63,7 +62,7 @@ class DatabaseKeys(Keys):
         return list(self._load().keys)
 
     def _change(self, change: KeyChange) -> None:
-        self._database.run(lambda rows: _replace(rows, change), lock=_LOCK)
+        self._database.run(lambda rows: _replace(rows, change))
         self._load()
 
     def _current(self) -> list[ApiKey]:
@@ -131,6 +130,8 @@ def _read(rows: Rows) -> list[ApiKey]:
 
 def _replace(rows: Rows, change: KeyChange) -> None:
     """Write the rows of the keys that a change has added, changed or removed."""
+    # first, because it lets no other transaction read the keys to change them
+    rows.execute("UPDATE api_keys_generation SET number = number + 1")
     old = _read(rows)
     new = change(old)
     kept = {key.name for key in new}
@@ -148,4 +149,3 @@ def _replace(rows: Rows, change: KeyChange) -> None:
             if key not in old  # unchanged keys are not written
         ],
     )
-    rows.execute("UPDATE api_keys_generation SET number = number + 1")

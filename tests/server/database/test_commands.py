@@ -12,7 +12,6 @@ from shepherd.server.access.key import KeyLimits
 from shepherd.server.access.keys import KeyStore
 from shepherd.server.access.shared import (
     SharedLimits,
-    database_clock,
     keys_in,
     limits_in,
     open_limits,
@@ -69,7 +68,7 @@ async def test_what_was_in_files_is_used_from_the_database(
     key = keys_in(server).find(secret)
     assert key is not None
     assert await ResponseStore(responses_in(server), 9, 1).load("mine", "resp_1") == response
-    shared = SharedLimits(limits_in(server), None, database_clock)
+    shared = SharedLimits(limits_in(server), None, clock=None)
     await shared.count_request(key)
     with pytest.raises(ApiError, match="requests per day"):
         await shared.count_request(key)

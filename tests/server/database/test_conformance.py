@@ -193,7 +193,7 @@ class Clock:
 
     now = NOW
 
-    def __call__(self, _rows: object) -> float:
+    def __call__(self) -> float:
         return self.now
 
 
@@ -338,10 +338,10 @@ async def test_a_full_disk_stops_nobody_and_all_counts_when_it_has_space_again(
     class Disk(DatabaseFile):
         full: bool = False
 
-        def run(self, work: Any, *, write: bool = True, lock: str = "") -> Any:
+        def run(self, work: Any, *, write: bool = True) -> Any:
             if self.full:
                 raise LimitsError("the disk is full")
-            return super().run(work, write=write, lock=lock)
+            return super().run(work, write=write)
 
     disk = Disk(tmp_path / "l.db", shared.MIGRATIONS, lambda _error, _path: None, LimitsError)
     own = SharedLimits(disk, None, clock, threads=1)
