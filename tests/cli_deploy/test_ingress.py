@@ -278,6 +278,19 @@ async def test_states_of_all_replicas() -> None:
     }
 
 
+async def test_the_queue_is_that_of_all_replicas() -> None:
+    states = [
+        {"requests": [{"key": "a"}], "engine_seconds": {"a": 1.5}},
+        {"requests": [{"key": "a"}, {"key": "b"}], "engine_seconds": {"a": 0.5, "b": 2.0}},
+    ]
+    replies = [reply(str(n), state) for n, state in enumerate(states)]
+    _, _, body = await ask(ScriptedReplicas(replies=replies), b"", "/queue", "GET")
+    assert json.loads(body) == {
+        "requests": [{"key": "a"}, {"key": "a"}, {"key": "b"}],
+        "engine_seconds": {"a": 2.0, "b": 2.0},
+    }
+
+
 async def test_the_logs_of_all_replicas_are_joined_and_keys_are_those_of_one() -> None:
     lines = [[{"message": "a"}], [{"message": "a"}, {"message": "b"}]]
     replies = [reply(str(n), {"lines": of_one}) for n, of_one in enumerate(lines)]

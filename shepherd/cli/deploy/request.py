@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from starlette.types import Scope
 
 from shepherd import affinity, json_text
-from shepherd.server.access.paths import ADMIN_PREFIX, KEYS_PATH, METRICS_PATH
+from shepherd.server.access.paths import ADMIN_PREFIX, KEYS_PATH, METRICS_PATH, QUEUE_PATH
 from shepherd.server.openai_responses.requests import RESPONSE_ID
 
 _SERVER = ("shepherd", 0)
@@ -86,7 +86,7 @@ def is_for_all(request: ReplicaRequest) -> bool:
     They share their keys, which one replica lists and changes.
     """
     path = request.path
-    if path == METRICS_PATH or path.startswith(f"{ADMIN_PREFIX}/"):
+    if path in (METRICS_PATH, QUEUE_PATH) or path.startswith(f"{ADMIN_PREFIX}/"):
         return not path.startswith(KEYS_PATH)
     if _OF_ONE_WORK.fullmatch(path) is None:
         return False
@@ -146,7 +146,9 @@ class _Families(Collector):
 
 def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Answers of `/admin`: numbers of requests add up, lists are joined without doubles."""
-    merged: dict[str, Any] = dict(states[0])
+    merged: dict[str, Any] = {}
+    for state in states:  # one may lack what others have, as the seconds of a key
+        merged = {**state, **merged}
     for name, value in merged.items():
         values = [state[name] for state in states if name in state]
         if name == "status":  # the deployment is as ready as the least ready replica
@@ -157,12 +159,12 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             merged[name] = ", ".join(dict.fromkeys(map(str, values)))
         elif isinstance(value, list):
             items: list[Any] = [item for items_of_one in values for item in items_of_one]
-            # each replica has models and log lines of its own; other lists are of names
-            is_own = name in ("models", "lines")
+            # each replica has its own models, log lines and requests; other lists are of names
+            is_own = name in ("models", "lines", "requests")
             merged[name] = items if is_own else [*dict.fromkeys(map(str, items))]
         elif isinstance(value, dict):
             merged[name] = merge_states(values)
-        elif isinstance(value, int):
+        elif isinstance(value, int | float):
             merged[name] = sum(values)
     return merged
 

@@ -16,6 +16,8 @@ OPEN_PATHS = frozenset({"/health", "/ready", ADMIN_PREFIX})
 METRICS_PATH = "/metrics"
 """It needs `admin`, unless a setting opens it."""
 
+QUEUE_PATH = "/queue"
+
 _ANY_KEY = frozenset[KeyScope]()
 _CHAT = frozenset({KeyScope.CHAT})
 _EMBED = frozenset({KeyScope.EMBED})
@@ -71,7 +73,7 @@ _PATHS: dict[str, frozenset[KeyScope]] = {
     "/context": _AGENT,
     "/clear": _AGENT,
     METRICS_PATH: _ADMIN,
-    "/queue": _ADMIN,
+    QUEUE_PATH: _ADMIN,
     ADMIN_PREFIX: _ADMIN,
     "/approvals": frozenset({KeyScope.APPROVE}),
 }

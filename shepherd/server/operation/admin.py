@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from shepherd.errors import ShepherdError
 from shepherd.messages import JsonObject
 from shepherd.server import errors, guard, models, responses, settings
-from shepherd.server.access.paths import ADMIN_PREFIX, METRICS_PATH
+from shepherd.server.access.paths import ADMIN_PREFIX, METRICS_PATH, QUEUE_PATH
 from shepherd.server.body import BodyReader, RequestModel
 from shepherd.server.operation.lifecycle import LOADING_SECONDS
 from shepherd.server.operation.metrics import Metrics, total
@@ -148,7 +148,7 @@ def _admin_router(context: settings.ServerContext) -> APIRouter:
         """
         return responses.JsonResponse({"lines": list(lifecycle.log)})
 
-    @router.get("/queue")
+    @router.get(QUEUE_PATH)
     async def read_queue() -> responses.JsonResponse:
         """The requests that models of this process work on or have waiting, the latter in order.
 

@@ -3,12 +3,13 @@
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeAlias
 
 import prometheus_client as prometheus
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from shepherd.backends.base import Health
+from shepherd.backends.base import BackendStatus, Health
 from shepherd.events import Stats
 from shepherd.server.models import LoadedModel
 from shepherd.server.record import RequestRecord
@@ -32,14 +33,17 @@ _CACHE_GAUGES = (
     ("entries", "shepherd_cache_entries", "Prompts in a cache."),
     ("bytes", "shepherd_cache_bytes", "Bytes of a cache."),
 )
-_MODEL_GAUGES: Sequence[tuple[str, str, Callable[[LoadedModel], float]]] = (
+_Read: TypeAlias = Sequence[tuple[LoadedModel, BackendStatus]]
+"""The models with the state of each, which is read once for all measures."""
+
+_MODEL_GAUGES: Sequence[tuple[str, str, Callable[[LoadedModel, BackendStatus], float]]] = (
     (
         "shepherd_queue_requests",
         "Requests without a sequence.",
-        lambda model: model.backend.status.waiting_requests,
+        lambda _, status: status.waiting_requests,
     ),
-    ("shepherd_model_memory_bytes", "Estimated memory.", lambda model: model.memory.ram),
-    ("shepherd_model_vram_bytes", "Estimated memory of GPUs.", lambda model: model.memory.vram),
+    ("shepherd_model_memory_bytes", "Estimated memory.", lambda model, _: model.memory.ram),
+    ("shepherd_model_vram_bytes", "Estimated memory of GPUs.", lambda model, _: model.memory.vram),
 )
 _UPSTREAM_COUNTERS = (
     ("requests", "shepherd_upstream_requests", "Requests that were sent to an upstream."),
@@ -180,7 +184,7 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """What the server and its models are at the moment of reading."""
-        models = self._loaded_models()
+        models = [(model, model.backend.status) for model in self._loaded_models()]
         for name, text, value in (
             ("requests_running", "Requests that are being answered.", self.running),
             ("connections", "Open connections.", self.connections),
@@ -192,33 +196,33 @@ class Metrics(Collector):
         yield from self._upstreams(models)
         yield from self._llamacpp(models)
 
-    def _models(self, models: Sequence[LoadedModel]) -> Iterator[Metric]:
+    def _models(self, models: _Read) -> Iterator[Metric]:
         """The gauges of each model; of models with one label (`OTHER`) it is the sum."""
         for name, text, value_of in _MODEL_GAUGES:
             values = defaultdict[tuple[str, ...], float](float)
-            for model in models:
-                values[self.label(model.name),] += value_of(model)
+            for model, status in models:
+                values[self.label(model.name),] += value_of(model, status)
             yield _filled(GaugeMetricFamily(name, text, labels=("model",)), values)
 
-    def _caches(self, models: Sequence[LoadedModel]) -> Iterator[Metric]:
+    def _caches(self, models: _Read) -> Iterator[Metric]:
         """The measures of each model's caches: in the context, in memory and on disk."""
         families = (CounterMetricFamily, _CACHE_COUNTERS), (GaugeMetricFamily, _CACHE_GAUGES)
         for family, metrics in families:
             for field, name, text in metrics:
                 values = defaultdict[tuple[str, ...], float](float)
-                for model in models:
+                for model, status in models:
                     label = self.label(model.name)
-                    for tier in model.backend.status.cache_tiers:
+                    for tier in status.cache_tiers:
                         values[label, tier.name] += getattr(tier, field)
                 yield _filled(family(name, text, labels=("model", "tier")), values)
 
-    def _upstreams(self, models: Sequence[LoadedModel]) -> Iterator[Metric]:
+    def _upstreams(self, models: _Read) -> Iterator[Metric]:
         """The measures of each server of a provider that has several."""
         places = ("model", "upstream")
         states = {
             (self.label(model.name), state.url): state
-            for model in models
-            for state in model.backend.status.upstreams
+            for model, status in models
+            for state in status.upstreams
         }
         up = {labels: int(state.health is Health.UP) for labels, state in states.items()}
         text = "Whether a server of a provider that has several takes requests."
@@ -230,7 +234,7 @@ class Metrics(Collector):
             counts = {labels: getattr(state, field) for labels, state in states.items()}
             yield _filled(CounterMetricFamily(name, text, labels=places), counts)
 
-    def _llamacpp(self, models: Sequence[LoadedModel]) -> Iterator[Metric]:
+    def _llamacpp(self, models: _Read) -> Iterator[Metric]:
         """What boards for llama.cpp's server show, under its names, which have no labels."""
         kinds = ("prompt", "cached", "generated", "drafted", "accepted")
         prompt, cached, written, drafted, accepted = (total(self.tokens, kind=k) for k in kinds)
@@ -239,7 +243,7 @@ class Metrics(Collector):
         now = (read, reading, written, writing)
         since = [new - old for new, old in zip(now, self._at_last_reading, strict=True)]
         self._at_last_reading = now
-        statuses = [model.backend.status for model in models]
+        statuses = [status for _, status in models]
         batches = sum(status.batches for status in statuses)
         for name, text, value in (
             ("prompt_tokens", "Tokens of prompts that were read.", read),

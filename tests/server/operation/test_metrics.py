@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from scripts.sentences import ROOT
-from shepherd.backends.base import Backend, BackendStatus, CacheTier, ModelInfo, UpstreamState
+from shepherd.backends.base import BackendStatus, CacheTier, ModelInfo, UpstreamState
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
 from shepherd.events import Stats
@@ -224,8 +224,11 @@ def _with_scopes(key: Any, *scopes: KeyScope) -> Any:
 class Cached(ScriptedBackend):
     """A backend with caches."""
 
+    readings = 0
+
     @property
     def status(self) -> BackendStatus:
+        self.readings += 1
         return BackendStatus(
             (CacheTier("memory", 1, 2, 3, 4, 5), CacheTier("disk", 6, 7, 8, 9, 10)),
             (UpstreamState("http://one"),),
@@ -233,10 +236,11 @@ class Cached(ScriptedBackend):
 
 
 def test_caches_are_counted_by_tier() -> None:
-    backend: Backend = Cached(parse_script("text: hi"))
+    backend = Cached(parse_script("text: hi"))
     assert isinstance(backend.info, ModelInfo)
     with RunningServer(backend) as server:
         samples = read(server)
+    assert backend.readings == 1  # an engine may have to be asked for it
     names = ("hits", "evictions")
     values = [samples.of(f"shepherd_cache_{name}_total", tier="disk") for name in names]
     assert values == [8, 10]
