@@ -241,6 +241,11 @@ class Prefilled(AbstractAsyncContextManager["Prefilled"]):
         return ""
 
     @property
+    def unenforced(self) -> Sequence[str]:
+        """The keywords of the answer's JSON schema that it may break."""
+        return ()
+
+    @property
     def sampling(self) -> Sampling | None:
         """The parameters as they are applied, defaults included; None if they are unknown."""
         return None

@@ -180,6 +180,10 @@ class _RoutedPrompt(Prefilled):
     def prompt_text(self) -> str:
         return self._inner.prompt_text
 
+    @property
+    def unenforced(self) -> Sequence[str]:
+        return self._inner.unenforced
+
     async def __aexit__(
         self,
         exc_type: type[BaseException] | None,

@@ -44,8 +44,11 @@ QUEUE_HEADER = "x-shepherd-queue"
 LEFT_OUT_HEADER = "x-shepherd-tools-left-out"
 """In the response: the types of tools that run at their vendor only, and were not offered."""
 
-_PLAIN_TYPE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_MAX_TYPES = 16
+UNENFORCED_HEADER = "x-shepherd-schema-not-enforced"
+"""In the response: the keywords of the answer's JSON schema that it may break."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9_.$: -]{1,64}")
+_MAX_NAMES = 16
 _KEY = "record"
 
 
@@ -194,11 +197,11 @@ class RequestOptions(Struct, frozen=True):
             text = f"position={progress.place}, expected={progress.seconds:.0f}"
             self.response_headers.setdefault(QUEUE_HEADER, text)
 
-    def note_left_out(self, types: Iterable[str]) -> None:
-        """Name the types of tools that the model is not offered; clients may have put any text."""
-        plain = [name for name in dict.fromkeys(types) if _PLAIN_TYPE.fullmatch(name)]
+    def note_names(self, header: str, names: Iterable[str]) -> None:
+        """Tell names in a header of the response; clients may have put any text into them."""
+        plain = [name for name in dict.fromkeys(names) if _PLAIN.fullmatch(name)]
         if plain:
-            self.response_headers[LEFT_OUT_HEADER] = ", ".join(plain[:_MAX_TYPES])
+            self.response_headers[header] = ", ".join(plain[:_MAX_NAMES])
 
 
 def options_of(request: Request) -> RequestOptions:

@@ -39,7 +39,14 @@ from shepherd.server.generation import (
     log_warnings,
     open_choices,
 )
-from shepherd.server.record import RequestOptions, current_record, key_has, options_of
+from shepherd.server.record import (
+    LEFT_OUT_HEADER,
+    UNENFORCED_HEADER,
+    RequestOptions,
+    current_record,
+    key_has,
+    options_of,
+)
 from shepherd.session import Session
 from shepherd.turn.fitting import make_room
 
@@ -168,7 +175,7 @@ class Serving(Struct, frozen=True, eq=False):
         The prompt is processed before the first header is sent, so what can't be answered is an
         error response either way.
         """
-        self.options.note_left_out(exchange.left_out)
+        self.options.note_names(LEFT_OUT_HEADER, exchange.left_out)
         headers = self.options.response_headers
         if stream is None:
             body = await responses.while_connected(self.receive, self.whole(model, exchange))
@@ -245,6 +252,7 @@ class Serving(Struct, frozen=True, eq=False):
                 try:
                     async with _choices(answering, exchange, listen) as choices:
                         exchange.answer.attach(choices)
+                        self.options.note_names(UNENFORCED_HEADER, choices.handle(0).unenforced)
                         try:
                             yield choices
                         finally:

@@ -14,7 +14,7 @@ from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.sampling import Sampling
 from tests.patience import PATIENCE
-from tests.server.harness import HI, RunningServer, ask, joined, stream
+from tests.server.harness import CHAT, HI, RunningServer, ask, joined, stream
 
 GREEDY = Sampling(temperature=0.0)
 LONG: list[Any] = [{"role": "user", "content": "word " * 6000}]
@@ -126,6 +126,23 @@ def test_answers_fit_the_response_format_and_the_grammar(server: Engine) -> None
     assert joined(chunks) == whole.message.content
     assert some.finish_reason == "length" or json.loads(some.message.content or "") is not None
     assert yes.message.content in ("yes", "no")
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_keywords_that_are_not_enforced_are_named_in_a_header(
+    server: Engine, *, streams: bool
+) -> None:
+    def header(words: dict[str, Any]) -> str:
+        tags = {"type": "array", "items": {"const": "a"}, **words}
+        schema = {"type": "object", "properties": {"tags": tags}}
+        form = {"type": "json_schema", "json_schema": {"name": "m", "schema": schema}}
+        body = {"messages": HI, "max_tokens": 4, "stream": streams, "response_format": form}
+        answer = httpx.post(server.url + CHAT, json=body, timeout=PATIENCE)
+        assert answer.status_code == 200
+        return answer.headers.get("x-shepherd-schema-not-enforced", "")
+
+    assert header({"uniqueItems": True, "contains": {"const": "a"}}) == "contains, uniqueItems"
+    assert not header({"maxItems": 2})
 
 
 @pytest.mark.parametrize("how", [ask, stream])

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from shepherd.backends.inprocess.lark import CONTROL
 from shepherd.errors import InvalidRequestError
-from shepherd.json_text import as_list, referenced
+from shepherd.json_text import as_list, as_object, referenced
 from shepherd.messages import JsonObject
 
 _COMBINING = ("allOf", "anyOf", "oneOf", "$ref")
@@ -121,7 +121,7 @@ class Closing:
     """
 
     def __init__(self, root: JsonObject) -> None:
-        self._root = root
+        self.root = root
         self._steps = 0
         """How many schemas were visited to collect names."""
         self.shared = self._find_shared()
@@ -179,7 +179,7 @@ class Closing:
 
     def _combined(self, schema: JsonObject) -> list[Any]:
         """The schemas that this one refers to, or combines."""
-        result = [referenced(self._root, str(schema["$ref"]))] if "$ref" in schema else []
+        result = [referenced(self.root, str(schema["$ref"]))] if "$ref" in schema else []
         for key in ("allOf", "anyOf", "oneOf"):
             result += as_list(schema.get(key))
         return result
@@ -188,7 +188,7 @@ class Closing:
         """The definitions that are referred to beside other keywords, or inside of `allOf`."""
         result: set[str] = set()
         # Each schema with whether it applies together with others.
-        waiting: list[tuple[Any, bool]] = [(self._root, False)]
+        waiting: list[tuple[Any, bool]] = [(self.root, False)]
         while waiting:
             value, is_part = waiting.pop()
             if isinstance(value, list):
@@ -201,7 +201,7 @@ class Closing:
                     name = reference.rpartition("/")[2]
                     if name not in result:
                         result.add(name)
-                        waiting.append((referenced(self._root, reference), True))
+                        waiting.append((referenced(self.root, reference), True))
                 waiting += [
                     (inner, self.makes_part(key, node, is_part=is_part))
                     for key, inner in node.items()
@@ -249,7 +249,7 @@ class _Preparation(Struct):
             raise InvalidRequestError(f"The JSON schema has {str(schema)[:40]!r} as a schema.")
         if depth > MAX_DEPTH:
             raise InvalidRequestError(f"The JSON schema nests deeper than {MAX_DEPTH}.")
-        source = cast(JsonObject, schema)
+        source = self._with_names(cast(JsonObject, schema))
         for name in _declared_types(source):
             if name not in _TYPES:
                 raise InvalidRequestError(
@@ -278,6 +278,27 @@ class _Preparation(Struct):
                 "come twice)."
             )
         return result
+
+    def _with_names(self, schema: JsonObject) -> JsonObject:
+        """A map whose names fit a list or a pattern, in keywords that llguidance has."""
+        names = as_object(schema.get("propertyNames"))
+        if schema.keys() & {"properties", "patternProperties"}:
+            return schema
+        if names.keys() - _NOTES == {"$ref"}:
+            names = as_object(referenced(self.closing.root, str(names["$ref"])))
+        words = {"type": "string"} | {k: v for k, v in names.items() if k not in _NOTES}
+        others, pattern = schema.get("additionalProperties", True), str(words.get("pattern"))
+        if words == {"type": "string", "enum": words.get("enum")}:
+            texts = (text for text in as_list(words["enum"]) if isinstance(text, str))
+            named: JsonObject = {"properties": dict.fromkeys(texts, others)}
+        elif words == {"type": "string", "pattern": pattern} and not _BEYOND_REGULAR.search(
+            pattern
+        ):
+            named = {"patternProperties": {pattern: others}}
+        else:
+            return schema
+        kept = {key: value for key, value in schema.items() if key != "propertyNames"}
+        return kept | named | {"additionalProperties": False}
 
     def _breaks_with_repeats(self, schema: JsonObject, *, is_part: bool) -> bool:
         """Whether a value that does not fit comes of a name that is written twice.

@@ -122,6 +122,10 @@ class LlamaPrefilled(Prefilled):
         self.cancelled = True
         self._worker.cancel(self._job)
 
+    @property
+    def unenforced(self) -> Sequence[str]:
+        return self.request.constraint.unenforced if self.request.constraint is not None else ()
+
     def release(self) -> None:
         """Release the slot; safe to call twice."""
         self._worker.release(self._job)

@@ -131,6 +131,16 @@ ENFORCED: list[tuple[Any, list[Any], list[Any]]] = [
         [{}, {"ab": "x"}],
         [{"ab": 1}, {"b": "x"}],
     ),
+    (
+        MAP | {"propertyNames": {"$ref": "#/$defs/key"}, "$defs": {"key": {"enum": ["a", "b"]}}},
+        [{}, {"a": 1, "b": 2}, {"b": 1}],
+        [{"c": 1}, {"a": "x"}, {"ab": 1}],
+    ),
+    (
+        {"type": "object", "propertyNames": {"type": "string", "pattern": "^a"}},
+        [{}, {"ab": "x", "a": 1}],
+        [{"b": 1}, {"ab": 1, "": 1}, []],
+    ),
     ({"type": "object"}, [{}, {"a": {"b": [1]}}], [[], 1]),
     (
         {
@@ -165,6 +175,10 @@ def test_strict_takes_what_fits_and_nothing_else(
         (CLOSED | {"dependentRequired": {"a": ["b"]}}, "dependentRequired"),
         (CLOSED | {"dependencies": {"a": ["b"]}}, "dependencies"),
         (CLOSED | {"propertyNames": SHORT}, "propertyNames"),
+        (MAP | {"propertyNames": {"enum": ["a"], "maxLength": 3}}, "propertyNames"),
+        (MAP | {"propertyNames": {"type": "integer", "enum": ["1"]}}, "propertyNames"),
+        (MAP | {"propertyNames": {"pattern": "(?=a)"}}, "propertyNames"),
+        (MAP | {"propertyNames": {"$ref": "#/$defs/k", "maxLength": 1}}, "propertyNames"),
         ({"properties": {"a": SHORT}, "unevaluatedProperties": False}, "unevaluatedProperties"),
         ({"$dynamicRef": "#a"}, "dynamicRef"),
         (MAP | {"minProperties": 2}, "come twice"),
