@@ -27,9 +27,8 @@ NOT_HERE: Mapping[str, str] = {
 }
 FILES: Mapping[str, str] = {
     "test_router": "what only its router has: presets, downloads, slowness for its tests",
-    "test_mcp_servers": "MCP servers of the page in a browser",
     "test_proxy": "a proxy for the page in a browser",
-    "test_tools_builtin": "its tools for a page: Shepherd's are others, at /v1/tools",
+    "test_tools_builtin": "the names, arguments and places of its own tools: Shepherd's are others",
     "test_vision_api": "a model with images that has to be downloaded",
     "test_lora": "adapters of a model that has to be downloaded",
     "test_speculative": "a second model that has to be downloaded",
@@ -62,9 +61,7 @@ TESTS: Mapping[str, str] = {
 
 WHY: Mapping[str, str] = {
     "test_chat_template_assistant_prefill": "parts of a text have no empty line between them",
-    "test_embedding_content_text_same_as_string": (
-        "equal texts at two places of a batch differ in the last bit of a float"
-    ),
+    "test_mcp_config_file_errors": "a file of MCP servers that is broken is told, not fatal",
     "test_invalid_chat_completion_req": "two answers in a row are served",
     "test_anthropic_tool_result_with_image": "a picture for a model without eyes is a 400",
     "test_anthropic_vision_format_accepted": "a picture for a model without eyes is a 400",

@@ -49,7 +49,7 @@ from shepherd.server.responses import ClientDisconnectedError, ErrorResponse
 from shepherd.server.seal import Seal
 from shepherd.server.settings import ServerContext, ServerSettings
 from shepherd.server.shared.routes import SharedSessionErrors, cli_router
-from shepherd.server.tools import approvals_router, tools_router
+from shepherd.server.tools import approvals_router, llama_tools_router, tools_router
 from shepherd.server.wire.slots import Slots
 from shepherd.tools.runner import ToolRunner
 from shepherd.version import __version__
@@ -125,7 +125,7 @@ def create_app(
         operation_router(context),
     ]
     if offer.tools is not None:
-        routers.append(tools_router(offer.tools, context, audit))
+        routers += [r(offer.tools, context, audit) for r in (tools_router, llama_tools_router)]
     if agent is not None and agent.approvals is not None and keys is not None:
         routers.append(approvals_router(agent.approvals, context))
     if meter.store is not None:

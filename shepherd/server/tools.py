@@ -1,5 +1,7 @@
 """`/v1/tools`: the server's own tools for clients that run them, when switched on.
 
+`/tools` has the same ones in the shape of llama.cpp's server.
+
 `/approvals`: clients whose keys may approve see the open questions of the agent and answer them.
 """
 
@@ -26,10 +28,14 @@ from shepherd.server.settings import ServerContext
 from shepherd.server.shared.follow import DecisionBody, watch_log
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
+from shepherd.tools.tool import AnyTool
 from shepherd.version import __version__
 
 PREFIX = "/v1/tools"
+LLAMACPP_PATH = "/tools"
 _EXECUTE = "execute"
+_ELSEWHERE = {"x-tool-cwd", "x-tool-runtime"}
+"""Headers by which llama.cpp's server runs a tool in another directory, container or machine."""
 _RESULT: JsonObject = {
     "type": "object",
     "properties": {
@@ -62,6 +68,17 @@ class ExecuteRequest(RequestModel):
 
 class ToolArguments(RootModel[JsonObject]):
     """The body of `POST /v1/tools/{name}`: the tool's arguments."""
+
+
+class LlamaCall(RequestModel):
+    """The body of `POST /tools`."""
+
+    tool: Annotated[str, Field(min_length=1)]
+    """The tool's name."""
+    params: JsonObject = Field(default_factory=dict[str, Any])
+    """The arguments."""
+    stream: bool = False
+    """Not served: a result comes as a whole."""
 
 
 def tools_router(tools: ToolRunner, context: ServerContext, audit: AuditLog) -> APIRouter:
@@ -124,6 +141,63 @@ def tools_router(tools: ToolRunner, context: ServerContext, audit: AuditLog) -> 
     return router
 
 
+def llama_tools_router(tools: ToolRunner, context: ServerContext, audit: AuditLog) -> APIRouter:
+    """The same in the shape of llama.cpp's server."""
+    router, audited = APIRouter(), AuditedTools(tools, audit)
+
+    @router.get(LLAMACPP_PATH)
+    async def list_llama_tools() -> responses.JsonResponse:
+        """The tools in the shape of llama.cpp's server. Only with `--server-tools`."""
+        named = _llama_names(tools.registry).items()
+        return responses.JsonResponse([_llama_tool(name, tool) for name, tool in named])
+
+    @router.post(LLAMACPP_PATH)
+    async def run_llama_tool(
+        request: Request, body: Annotated[LlamaCall, context.bodies.of(LlamaCall)]
+    ) -> responses.JsonResponse:
+        """Run a tool as llama.cpp's server does, under the permission rules.
+
+        As with `execute`, a failed or refused call is an answer. Only with `--server-tools`.
+        """
+        for header in _ELSEWHERE.intersection(request.headers):  # never runs in another place
+            raise ApiError(400, f"{header}: tools run in the server's directory.", "unsupported")
+        tool = _llama_names(tools.registry).get(body.tool)
+        if tool is None:
+            raise ApiError(404, f"There is no tool {body.tool!r}.", "not_found", "tool")
+        if body.stream:
+            raise ApiError(404, f"No result of {body.tool!r} is streamed.", "not_found", "stream")
+        call = ToolCall(_new_id(), tool.name, body.params)
+        result = await responses.while_connected(request.receive, audited.run(call))
+        field = "plain_text_response" if result.ok else "error"
+        return responses.JsonResponse({field: result.content})
+
+    return router
+
+
+def _llama_names(registry: ToolRegistry) -> dict[str, AnyTool]:
+    """The tools by llama.cpp's names: `SERVER_TOOL` of an MCP server, unless that is another's."""
+    named: dict[str, AnyTool] = {}
+    for tool in registry:
+        name = tool.name.replace("__", "_", 1)
+        is_taken = name in named or registry.get(name) is not None
+        if not tool.calls_models:
+            named[tool.name if is_taken else name] = tool
+    return named
+
+
+def _llama_tool(name: str, tool: AnyTool) -> JsonObject:
+    spec = tool.spec()
+    function = {"name": name, "description": spec.description, "parameters": spec.parameters}
+    return {
+        "tool": name,
+        "display_name": _title(tool.name),
+        "type": "mcp" if name != tool.name else "server",
+        "permissions": {"write": not tool.traits.reads_only},
+        "uses_cwd": False,
+        "definition": {"type": "function", "function": function},
+    }
+
+
 def _direct_specs(registry: ToolRegistry) -> list[ToolSpec]:
     """The tools that clients can run: those that call a model work in a conversation only."""
     return [tool.spec() for tool in registry if not tool.calls_models]
@@ -155,7 +229,7 @@ def _operation(tool: ToolSpec) -> JsonObject:
     result = {"schema": {"$ref": "#/components/schemas/Result"}}
     return {
         "operationId": tool.name,
-        "summary": tool.name.replace("_", " ").capitalize(),
+        "summary": _title(tool.name),
         "description": tool.description,
         "requestBody": {
             "required": True,
@@ -165,6 +239,10 @@ def _operation(tool: ToolSpec) -> JsonObject:
             "200": {"description": "The result.", "content": {"application/json": result}}
         },
     }
+
+
+def _title(name: str) -> str:
+    return name.replace("_", " ").capitalize()
 
 
 def _new_id() -> str:

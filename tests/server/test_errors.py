@@ -148,7 +148,7 @@ def test_unknown_paths_and_methods(server: Scripted) -> None:
     assert wrong.headers["allow"] == "POST"
 
 
-@pytest.mark.parametrize("path", ["/v1/tools", "/v1/tools/execute"])
+@pytest.mark.parametrize("path", ["/v1/tools", "/v1/tools/execute", "/tools"])
 def test_tool_endpoints_do_not_exist_unless_asked_for(server: Scripted, path: str) -> None:
     response = httpx.post(server.url + path, json={"name": "get_time"}, timeout=PATIENCE)
     assert (response.status_code, error_of(response)["code"]) == (404, "not_found")

@@ -11,6 +11,7 @@ import pytest
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.section import ApproveMode
+from shepherd.tools.environment import GetTime
 from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import default_registry
@@ -28,10 +29,20 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+class Remote(GetTime):
+    """A tool with the name of one of an MCP server."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
 @pytest.fixture(scope="module")
 def server(directory: Path) -> Iterator[Scripted]:
     context = ToolContext(cwd=directory, spill_dir=directory / "spill")
-    runner = ToolRunner(default_registry(), PermissionPolicy(directory), DenyingApprover(), context)
+    registry = default_registry()
+    for name in ("clock__now__utc", "read__file"):
+        registry.add(Remote(name))
+    runner = ToolRunner(registry, PermissionPolicy(directory), DenyingApprover(), context)
     backend = ScriptedBackend(parse_script("text: hi"))
     with RunningServer(backend, tools=runner) as running:
         yield running
@@ -167,3 +178,37 @@ def test_an_operation_runs_under_the_rules(server: Scripted) -> None:
     wrong: list[Any] = [None, [], "x", 3]
     assert [post(body).status_code for body in wrong] == [400] * 4
     assert post({}, "/fly").status_code == 404
+
+
+def llama(server: Scripted, tool: str, headers: dict[str, str] | None = None, **body: Any) -> Any:
+    body = {"tool": tool, **body}
+    answer = httpx.post(f"{server.url}/tools", json=body, headers=headers, timeout=PATIENCE)
+    return answer.status_code, answer.json()
+
+
+def test_clients_of_llama_cpp_find_all_tools_under_its_names(server: Scripted) -> None:
+    listed = httpx.get(f"{server.url}/v1/tools", timeout=PATIENCE).json()["tools"]
+    found = {tool["tool"]: tool for tool in httpx.get(f"{server.url}/tools").json()}
+    functions = {name: tool["definition"]["function"] for name, tool in found.items()}
+    assert all(function["name"] == name for name, function in functions.items())
+    described = [(tool["description"], tool["parameters"]) for tool in listed]
+    assert [(f["description"], f["parameters"]) for f in functions.values()] == described
+    # SERVER_TOOL, unless a tool has that name already
+    assert {"clock_now__utc", "read_file", "read__file"} <= found.keys()
+    assert found["clock_now__utc"]["type"] == "mcp"
+    assert [found[name]["permissions"]["write"] for name in ("read_file", "write_file")] == [0, 1]
+
+
+def test_tools_run_for_clients_of_llama_cpp_under_the_rules(server: Scripted) -> None:
+    read = llama(server, "read_file", params={"path": "notes.txt"})
+    assert read == (200, {"plain_text_response": "remember the milk"})
+    assert "plain_text_response" in llama(server, "clock_now__utc")[1]
+    status, denied = llama(server, "write_file", params={"path": "new.txt", "content": "x"})
+    assert (status, denied["error"][:13]) == (200, "Error: denied")
+    assert llama(server, "fly")[0] == llama(server, "get_time", stream=True)[0] == 404
+
+
+@pytest.mark.parametrize("header", ["x-tool-cwd", "X-Tool-Runtime"])
+def test_no_tool_runs_here_that_is_asked_for_elsewhere(server: Scripted, header: str) -> None:
+    status, answer = llama(server, "get_time", {header: "ssh:host"})
+    assert (status, "plain_text_response" in answer) == (400, False)

@@ -65,6 +65,7 @@ _PATHS: dict[str, frozenset[KeyScope]] = {
     "/api/embed": _EMBED,
     "/api/embeddings": _EMBED,
     "/v1/tools": _TOOLS,
+    "/tools": _TOOLS,
     "/request": _AGENT,
     "/updates": _AGENT,
     "/command": _AGENT,

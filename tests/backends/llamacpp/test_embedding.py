@@ -100,6 +100,17 @@ async def test_a_text_alone_has_the_vector_that_it_has_among_others(
     assert together[0] != close(together[1])
 
 
+async def test_equal_inputs_are_read_once_and_have_equal_vectors(bert: Path) -> None:
+    async with embedding(bert, **EXACT) as backend:
+        once = await backend.embedder.embed(EmbeddingInput([("the dog",), ("cat",)]))
+        parts = backend.status.batch_parts
+        inputs = [("the dog",), ("cat",)] * 2
+        twice = await backend.embedder.embed(EmbeddingInput(inputs))
+        assert backend.status.batch_parts == 2 * parts
+    assert [*twice.vectors[2:]] == [*twice.vectors[:2]]
+    assert twice.tokens == 2 * once.tokens
+
+
 async def test_pairs_alone_have_the_scores_that_they_have_together(tmp_path: Path) -> None:
     async with embedding(write(tmp_path, "RANK"), **EXACT) as backend:
         ranking = await backend.embedder.rank("the dog", TEXTS)
@@ -172,7 +183,7 @@ async def test_many_requests_at_once_get_their_own_vectors(kind: str, tmp_path: 
 @pytest.mark.parametrize("kind", ["MEAN", "causal"])
 async def test_a_cancelled_request_leaves_nothing(kind: str, tmp_path: Path) -> None:
     async with embedding(write(tmp_path, kind), **EXACT) as backend:
-        long = [("dog cat " * 40,)] * 300
+        long = [("dog cat " * 40 + str(number),) for number in range(300)]
         task = asyncio.create_task(vectors(backend.embedder, *long))
         expected = await vectors(backend.embedder, ("the dog",))
         while not backend.running:
@@ -230,7 +241,7 @@ async def test_a_loading_that_is_cancelled_twice_frees_the_model(bert: Path) -> 
 
 async def test_too_many_requests_are_refused(bert: Path) -> None:
     async with embedding(bert, max_queue=0) as backend:
-        some = [("dog " * 100,)] * 20
+        some = [("dog " * (80 + number),) for number in range(20)]
         tasks = [asyncio.create_task(vectors(backend.embedder, *some)) for _ in range(66)]
         while sum(task.done() for task in tasks) < 2:
             await asyncio.sleep(0.001)
@@ -242,10 +253,8 @@ async def test_too_many_requests_are_refused(bert: Path) -> None:
 
 async def test_closing_ends_all_requests(bert: Path) -> None:
     async with embedding(bert) as backend:
-        tasks = [
-            asyncio.create_task(vectors(backend.embedder, *[("dog " * 100,)] * 200))
-            for _ in range(3)
-        ]
+        texts = [("dog " * 100 + str(number),) for number in range(200)]
+        tasks = [asyncio.create_task(vectors(backend.embedder, *texts)) for _ in range(3)]
         while backend.running < 3:
             await asyncio.sleep(0.001)
     async with asyncio.timeout(PATIENCE):
@@ -313,7 +322,7 @@ def test_the_server_refuses_to_chat(server: RunningServer[LlamaEmbeddingBackend]
 
 
 def test_hanging_up_stops_the_work(server: RunningServer[LlamaEmbeddingBackend]) -> None:
-    body = {"input": ["dog cat " * 60] * 2000}
+    body = {"input": ["dog cat " * 60 + str(number) for number in range(2000)]}
     with pytest.raises(httpx.TimeoutException):
         httpx.post(f"{server.url}/v1/embeddings", json=body, timeout=0.3)
     server.until(lambda: server.backend.running == 0)

@@ -2,7 +2,9 @@
 
 import argparse
 import hashlib
+import json
 import os
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from shutil import copyfile
@@ -18,19 +20,24 @@ from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
+from shepherd.conversation.session_start import Notices
+from shepherd.conversation.toolbox import Workspace, build_workspace
+from shepherd.mcp.servers import Origin, ServerStore, make_server
 from shepherd.models import builtin_model
 from shepherd.sampling import Sampling
 from shepherd.server.access.key import ApiKey, KeyScope
 from shepherd.server.access.keys import KeyStore
-from shepherd.server.app import create_app
+from shepherd.server.app import Offer, create_app
 from shepherd.server.listen import bind
 from shepherd.server.pool.pool import ModelPool, open_pool
 from shepherd.server.run import DrainingServer
 from shepherd.server.settings import ServerSettings
+from shepherd.session import Session
 from tests.backends.llamacpp import embedders
 from tests.backends.llamacpp.projectors import write_gemma_projector
 from tests.backends.llamacpp.tiny import write_llama
 
+ALL_TOOLS = Config.model_validate({"permissions": {"approve": "all"}})
 MIN_CONTEXT = 256
 EMBEDDED_TOKENS = 2048
 ROUTED = (
@@ -69,6 +76,8 @@ def parser() -> argparse.ArgumentParser:
         ("ubatch-size", int, 0),
         ("cors-origins", str, None),
         ("tools", str, ""),
+        ("mcp-servers-config", str, ""),
+        ("mcp-servers-json", str, ""),
         ("models-max", int, 0),
         ("model-draft", str, ""),
         ("chat-template-file", str, None),
@@ -101,8 +110,24 @@ async def run(arguments: list[str], models: Path) -> None:
         served = await _sleeper(args, models)
     else:
         served = await _model(args, models) if args.hf_repo else await _router(args, models)
-    app = create_app(served, settings, keys)
+    tools = _workspace(args, models) if args.tools else None
+    if tools is not None and tools.servers is not None:
+        await tools.servers.provide(tools.registry)
+    offer = Offer(None if tools is None else tools.tool_runner(ALL_TOOLS))
+    app = create_app(served, settings, keys, offer)
     await DrainingServer(app, settings=settings).serve(sockets=[bind(settings)])
+
+
+def _workspace(args: argparse.Namespace, home: Path) -> Workspace:
+    """The tools of this folder, and the MCP servers of the command line."""
+    paths = Paths.from_env({"HOME": str(home / str(os.getpid()))})
+    file = Path(args.mcp_servers_config)
+    with suppress(ValueError, FileNotFoundError):  # Shepherd starts without what it can't read
+        text = args.mcp_servers_json or (file.read_text("utf-8") if file.name else "{}")
+        for name, values in json.loads(text).get("mcpServers", {}).items():
+            definition = values | {"timeout": values.pop("timeout_ms", 30_000) / 1000}
+            ServerStore(paths.mcp_file).save(make_server(name, definition, Origin.USER, file))
+    return build_workspace(ALL_TOOLS, paths, Path.cwd(), Notices(), Session)
 
 
 async def _router(args: argparse.Namespace, home: Path) -> ModelPool:

@@ -88,6 +88,7 @@ def status(server: Scripted, key: str, method: str, path: str) -> int:
         ("POST", "/api/embed", KeyScope.EMBED),
         ("GET", "/v1/tools", KeyScope.TOOLS),
         ("POST", "/v1/tools/execute", KeyScope.TOOLS),
+        ("POST", "/tools", KeyScope.TOOLS),
         ("POST", "/v1//tools/execute", KeyScope.ADMIN),
         ("GET", "/v1/tools%0A", KeyScope.ADMIN),
         ("GET", "/V1/tools", KeyScope.ADMIN),
