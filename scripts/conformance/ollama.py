@@ -117,8 +117,8 @@ def run(work: Path) -> list[Verdict]:
         shepherd_server(work, model=f"script:{script}") as vectors,
     ):
         results = {
-            **_python(ollama.Client(url), ollama.Client(vectors)),
-            **asyncio.run(_python_async(url, vectors)),
+            **asyncio.run(_python(ollama.Client, url, vectors)),
+            **asyncio.run(_python(ollama.AsyncClient, url, vectors)),
         }
         (work / "calls.cjs").write_text(SCRIPT, "utf-8")
         (work / "node_modules").symlink_to(packages / "node_modules")
@@ -139,49 +139,33 @@ def _verdict(judge: str, release: str, results: Mapping[str, str]) -> Verdict:
     return Verdict(judge, release, len(results) - len(failures), len(results), LEFT_OUT, failures)
 
 
-def _python(talks: ollama.Client, embeds: ollama.Client) -> dict[str, str]:
-    """What was wrong with each method of the client, "" if nothing was."""
+async def _python(
+    kind: type[ollama.Client | ollama.AsyncClient], url: str, vectors: str
+) -> dict[str, str]:
+    """What was wrong with each method of a client, "" if nothing was."""
     results: dict[str, str] = {}
-    for name, method in inspect.getmembers(talks, inspect.ismethod):
+    for name, _ in inspect.getmembers(kind, inspect.isfunction):
         if name.startswith("_") or name in NOT_SERVED:
             continue
-        for number, call in enumerate(CALLS.get(name, ())):
-            client = embeds if name.startswith("embed") else talks
-            arguments = _arguments(name, call)
-            answer = _outcome(lambda c=client, n=name, a=arguments: getattr(c, n)(**a))
-            results[f"{name} {number + 1}"] = _problem(call, answer)
+        client = kind(vectors if name.startswith("embed") else url)
         if name not in CALLS:
-            results[name] = f"it is not tried ({method})"
-    return results
-
-
-async def _python_async(url: str, vectors: str) -> dict[str, str]:
-    """The same of the asynchronous client."""
-    results: dict[str, str] = {}
-    for name, calls in CALLS.items():
-        client = ollama.AsyncClient(vectors if name.startswith("embed") else url)
-        for number, call in enumerate(calls):
+            results[name] = "it is not tried"
+        for number, call in enumerate(CALLS.get(name, ())):
             try:
-                answer = await getattr(client, name)(**_arguments(name, call))
+                answer = getattr(client, name)(**_arguments(name, call))
+                if inspect.isawaitable(answer):
+                    answer = await answer
                 if call.arguments.get("stream"):
-                    answer = [part async for part in answer]
+                    is_async = inspect.isasyncgen(answer)
+                    answer = [part async for part in answer] if is_async else [*answer]
             except Exception as error:  # noqa: BLE001 - what went wrong is the verdict
                 answer = error
-            results[f"asynchronous {name} {number + 1}"] = _problem(call, answer)
+            results[f"{kind.__name__}.{name} {number + 1}"] = _problem(call, answer)
     return results
 
 
 def _arguments(name: str, call: Call) -> dict[str, Any]:
     return {**call.arguments, **({} if name in WITHOUT_MODEL else {"model": "default"})}
-
-
-def _outcome(call: Callable[[], Any]) -> Any:
-    """The answer, whole; or what was raised."""
-    try:
-        answer = call()
-        return list(answer) if inspect.isgenerator(answer) else answer
-    except Exception as error:  # noqa: BLE001 - what went wrong is the verdict
-        return error
 
 
 def _problem(call: Call, answer: Any) -> str:

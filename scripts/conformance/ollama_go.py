@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from scripts.conformance.place import commit, python, repository, shepherd_server
-from scripts.conformance.verdict import Skipped, Verdict
+from scripts.conformance.verdict import Skipped, Verdict, counted
 
 MODEL = "default"
 WORDS = """
@@ -45,14 +45,13 @@ def run(work: Path) -> list[Verdict]:
         with shepherd_server(work, model=f"script:{path}" if script else "pup") as url:
             _run(go, folder, url, tests, results, skipped)
     failures = tuple(f"{name}: {problem}" for name, problem in results.items() if problem)
-    reasons = tuple(f"{reason} ({count})" for reason, count in skipped.most_common())
     return [
         Verdict(
             "Ollama's integration tests",
             commit(folder),
             len(results) - len(failures),
             len(results),
-            (*reasons, *LEFT_OUT),
+            (*counted(skipped), *LEFT_OUT),
             failures,
         )
     ]

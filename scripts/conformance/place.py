@@ -9,6 +9,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from bench.peers import SHEPHERD, served
 from scripts.conformance.verdict import Skipped
@@ -93,16 +94,22 @@ def shepherd_server(work: Path, *options: str, model: str = "pup") -> Generator[
         yield url
 
 
-def cases(report: Path) -> list[tuple[str, str]]:
-    """The tests of a report of pytest that were not skipped, with what was wrong, "" if nothing."""
-    tests = ET.parse(report).getroot().iter("testcase")
+def tested(report: Path, command: Sequence[str], **options: Any) -> list[tuple[str, str]]:
+    """The tests of a run of pytest that were not skipped, with what was wrong, "" if nothing.
+
+    `options` are those of `subprocess.run`. Raises Skipped for a run without a report.
+    """
+    command = [*command, "-W", "ignore", f"--junitxml={report}"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, **options)
+    if not report.exists():
+        raise Skipped(f"its tests did not run ({done.stdout[-200:]})")
     return [
-        (f"{test.get('classname')}.{test.get('name')}", _problem(test))
-        for test in tests
+        (
+            f"{test.get('classname')}.{test.get('name')}",
+            "\n".join(
+                f"{p.get('message')}\n{p.text}" for p in test if p.tag in ("failure", "error")
+            ),
+        )
+        for test in ET.parse(report).getroot().iter("testcase")
         if test.find("skipped") is None
     ]
-
-
-def _problem(test: ET.Element) -> str:
-    problems = [part for part in test if part.tag in ("failure", "error")]
-    return "\n".join(f"{part.get('message')}\n{part.text}" for part in problems)

@@ -41,6 +41,14 @@ NARROWER = (
 REFUSED = "{count} of schemas that strict refuses with a 400 that says why ({reasons})"
 UNNAMED = "{count} of schemas that are refused with a 400 that says why"
 
+WHY = {
+    "ref": ". A keyword beside a `$ref` counts, as in the drafts after 7",
+    "format email": ". llguidance has no name in quotes with blanks",
+    "format ipv6": ". llguidance has no IPv4 address at its end",
+    "format json-pointer": ". A text has control characters only where the schema has some",
+}
+"""Why valid values are refused, where it is known."""
+
 
 class Case(NamedTuple):
     """One schema with its tests."""
@@ -109,7 +117,8 @@ class _Results:
 
     def failures(self) -> Iterator[str]:
         for (keyword, outcome), places in self._failures.items():
-            yield f"`{keyword}`: {outcome} ({len(places)}, the first: `{places[0]}`)"
+            first = f"({len(places)}, the first: `{places[0]}`)"
+            yield f"`{keyword}`: {outcome} {first}{WHY.get(keyword, '')}"
 
     def count(self, outcome: str) -> int:
         return sum(counts[outcome] for counts in self._counts.values())

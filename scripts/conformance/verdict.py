@@ -1,5 +1,6 @@
 """What a judge says, or why it said nothing."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 
@@ -19,6 +20,11 @@ class Verdict:
     left_out: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     details: tuple[str, ...] = ()
+
+
+def counted(reasons: Counter[str]) -> tuple[str, ...]:
+    """Reasons with how many tests each is that of, the most frequent first."""
+    return tuple(f"{reason} ({count})" for reason, count in reasons.most_common())
 
 
 class Skipped(Exception):  # noqa: N818 - nothing went wrong

@@ -157,8 +157,8 @@ class LlamaEmbedder(embedding.Embedder):
         texts = await self._text.run(self.engine.reader.inputs, request)
         # Beside other texts, the last bits of a number differ: equal inputs are read once.
         distinct = dict.fromkeys(map(tuple, texts))
-        found = dict(zip(distinct, await self._queue.vectors([*distinct]), strict=True))
-        vectors, size = [found[tuple(text)] for text in texts], request.dimensions
+        by_text = dict(zip(distinct, await self._queue.vectors([*distinct]), strict=True))
+        vectors, size = [by_text[tuple(text)] for text in texts], request.dimensions
         # Not on the event loop: there are thousands of numbers in a vector.
         scaled = await self._text.run(
             lambda: [embedding.shortened(vector, size) for vector in vectors]
