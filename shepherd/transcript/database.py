@@ -153,7 +153,6 @@ class DatabaseLog:
         self._name = f"{server.address}: session {id}"
         self._hold = SessionHold(server, id)
         self._notify = notify
-        self._header = b""
         self._line_count = 0
         self._waiting: list[tuple[int, bytes]] = []  # numbered lines that are not written yet
         self._waiting_lock = threading.Lock()
@@ -174,7 +173,7 @@ class DatabaseLog:
         """All lines with their newlines."""
         with _storage_errors(self._name), self._writing:
             lines = self._hold.read()
-        self._header, self._line_count = b"".join(lines[:1]), len(lines)
+        self._line_count = len(lines)
         return b"".join(line + b"\n" for line in lines)
 
     def cut(self, length: int) -> None:
@@ -184,16 +183,10 @@ class DatabaseLog:
         """Add whole lines; they wait in memory while the database does not answer."""
         lines = data.split(b"\n")[:-1]
         if not self._line_count:  # a new session, which is locked from here on
-            self._header = lines[0]
             self._watcher.start()
         numbered = list(enumerate(lines, self._line_count))
         self._line_count += len(lines)
         self._save(numbered)
-
-    def replace_header(self, change: Callable[[bytes], bytes]) -> None:
-        """Put `change` of the first line in its place."""
-        self._header = change(self._header)
-        self._save([(0, self._header)])
 
     def sync(self) -> None:
         """Try once more to write what waits; raises SessionError if it is lost."""

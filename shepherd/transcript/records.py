@@ -15,8 +15,7 @@ from shepherd.errors import SessionError
 from shepherd.messages import INTERRUPTED, JsonObject, Message, Role, message_from_json
 from shepherd.session import Branch
 
-FIRST_VERSION, VERSION = 1, 2
-"""A file begins with the first version; branches and summaries need the second."""
+VERSION = 2
 
 PARSE_ERRORS = (ValueError, TypeError, KeyError, RecursionError)
 """The exceptions for a damaged line."""
@@ -30,7 +29,7 @@ class Header(Struct, frozen=True, tag_field="type", tag="session"):
     model: str
     system_message: str
     created: str
-    version: int = FIRST_VERSION
+    version: int = VERSION
 
 
 class _Change(Struct, frozen=True, tag_field="type", kw_only=True):
@@ -77,7 +76,7 @@ class SettingChanged(_Change, frozen=True, tag="changed"):
 class Branched(_Change, frozen=True, tag="branch"):
     """The branch that ends at `number` was left; the conversation continues with `messages`.
 
-    `resumed` is the end of an earlier branch that continues; None for a new one. Needs version 2.
+    `resumed` is the end of an earlier branch that continues; None for a new one.
     """
 
     number: int = field(name="n")
@@ -86,7 +85,7 @@ class Branched(_Change, frozen=True, tag="branch"):
 
 
 class Compacted(_Change, frozen=True, tag="compacted"):
-    """The message `number` stands for the messages `replaced`. Needs version 2."""
+    """The message `number` stands for the messages `replaced`."""
 
     number: int = field(name="n")
     replaced: tuple[int, ...] = field(name="of")
@@ -106,13 +105,6 @@ def header_line(header: Header) -> bytes:
 def change_line(change: Change) -> bytes:
     """A change as a line with its newline, and with the time of now."""
     return json_line(msgspec.to_builtins(structs.replace(change, time=now())))
-
-
-def with_version(line: bytes, before: int, version: int) -> bytes:
-    """The line of a header with another version of one digit, so that its length stays."""
-    old, new = b'"version": %d}' % before, b'"version": %d}' % version
-    start, separator, end = line.rpartition(old)
-    return start + new + end if separator else line
 
 
 def now() -> str:

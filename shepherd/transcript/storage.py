@@ -27,9 +27,6 @@ class SessionLog(Protocol):
     def append(self, data: bytes) -> None:
         """Add whole lines, all or none; a killed process does not lose them."""
 
-    def replace_header(self, change: Callable[[bytes], bytes]) -> None:
-        """Put `change` of the first line in its place; the length must stay."""
-
     def sync(self) -> None:
         """Make all lines durable."""
 
@@ -144,7 +141,6 @@ class FileLog:
     """
 
     def __init__(self, path: Path, flags: int = 0) -> None:
-        self._path = path
         self._descriptor = _locked(path, os.O_RDWR | os.O_APPEND | flags)
 
     def read(self) -> bytes:
@@ -166,15 +162,6 @@ class FileLog:
             with suppress(OSError):  # else readers skip the incomplete last line
                 self.cut(before)
             raise
-
-    def replace_header(self, change: Callable[[bytes], bytes]) -> None:
-        """Put `change` of the first line in its place; few bytes differ, so it may be torn."""
-        with self._path.open("r+b", buffering=0) as file:
-            line = file.read(MAX_HEADER).partition(b"\n")[0]
-            changed = change(line)
-            if len(changed) == len(line):  # a longer one would overwrite the next line
-                file.seek(0)
-                file.write(changed)
 
     def sync(self) -> None:
         """Make all lines durable."""

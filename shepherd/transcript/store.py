@@ -100,7 +100,6 @@ class Transcript:
     def branched(self, number: int, messages: Sequence[int | None], resumed: int | None) -> None:
         """Record the way to another branch; see `records.Branched`."""
         self._numbers, self._next_number = list(messages), number + 1
-        self._need_branches()
         self._write(records.Branched(number, tuple(n for n in messages if n is not None), resumed))
 
     def compacted(self, ranges: Sequence[range], summary: Message) -> None:
@@ -108,7 +107,6 @@ class Transcript:
         replaced, remaining = self._split_numbers(ranges)
         place = ranges[0].start
         self._numbers = [*remaining[:place], self._next_number, *remaining[place:]]
-        self._need_branches()
         self._write(records.Compacted(self._next_number, replaced, message_to_json(summary)))
         self._next_number += 1
 
@@ -145,18 +143,6 @@ class Transcript:
             self.header = structs.replace(self.header, **{name: value})
         else:
             self._write(records.SettingChanged(name, value))
-
-    def _need_branches(self) -> None:
-        """Raise the version in the header, so that an older Shepherd refuses the session."""
-        before, self.header = self.header, structs.replace(self.header, version=records.VERSION)
-        if self._log is None or before.version >= records.VERSION:
-            return
-        try:
-            self._log.replace_header(
-                lambda line: records.with_version(line, before.version, records.VERSION)
-            )
-        except (OSError, SessionError) as error:
-            self._fail(error)
 
     def _write(self, change: records.Change) -> None:
         """Append a change; the first one also creates the session."""

@@ -1,6 +1,5 @@
 """Saved sessions do the same in files and in PostgreSQL."""
 
-import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ from tests.transcripts import (
     CWD,
     Home,
     begin,
-    branched,
     fail,
     filled,
     journal,
@@ -255,21 +253,6 @@ def test_all_branches_come_back(
     assert numbers(again.branches) == numbers(session.branches)
     assert again.next_number == session.next_number
     journal(again).close()
-
-
-def test_an_older_shepherd_refuses_a_session_with_branches_only(
-    store: SessionStore, tmp_path: Path
-) -> None:
-    """The version of a session is that of the oldest Shepherd that can read it."""
-    home = Home(tmp_path, store)
-    plain = home.open()
-    plain.add(Message.user("plain"))
-    journal(plain).close()
-    versions = [
-        json.loads(store.storage.read(session.id).splitlines()[0]).get("version")
-        for session in (plain, branched(home))
-    ]
-    assert versions == [1, 2]
 
 
 def test_files_are_copied_into_a_database(tmp_path: Path, postgres: RealPostgres) -> None:
