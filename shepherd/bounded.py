@@ -1,6 +1,7 @@
 """Runs a module of Shepherd's as a program that can be ended: a thread could not be stopped."""
 
 import asyncio
+import resource
 import sys
 
 
@@ -32,10 +33,6 @@ async def run_bounded(
 
 def limit_resources(seconds: int, size: int) -> None:
     """Let the system end this process behind so much processor time, or deny it more memory."""
-    if sys.platform == "win32":
-        return  # the parent process has a time limit
-    import resource  # Windows has none
-
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     resource.setrlimit(resource.RLIMIT_AS, (size, size))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -7,11 +7,11 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self
 
 from msgspec.structs import replace
 
@@ -21,6 +21,7 @@ from shepherd.errors import ConfigError, ToolError
 from shepherd.mcp.secrets import ServerSecrets
 from shepherd.mcp.servers import Server, Warn
 from shepherd.own_programs import path_outside
+from shepherd.tasks import in_thread_to_end
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.program import Program
 from shepherd.tools.sandbox.profile import Limits, Profile
@@ -181,8 +182,6 @@ class ServerProcess:
 _LIMITS = Limits(cpu_seconds=None)
 """A server lives as long as the session, so the time of its processor has no bound."""
 
-T = TypeVar("T")
-
 
 class Launcher:
     """Starts servers in a working directory, under the rules of a conversation."""
@@ -220,7 +219,7 @@ class Launcher:
             async with ServerProcess(popen, stdin, log) as process:
                 yield process
         finally:
-            await _run_to_end(resources.close)
+            await in_thread_to_end(resources.close)
 
     async def _start(
         self, server: Server, environment: Mapping[str, str], resources: ExitStack, warn: Warn
@@ -236,7 +235,7 @@ class Launcher:
             with os.fdopen(theirs, "rb") as stdin:
                 program = Program(argv, self.root, environment, stdin)
                 confined = await self._confined(server, program, warn)
-                startable = await _run_to_end(partial(resources.enter_context, confined))
+                startable = await in_thread_to_end(partial(resources.enter_context, confined))
                 popen = startable.start()
             resources.enter_context(guarded(popen.pid))
         except (OSError, ToolError) as error:
@@ -324,13 +323,3 @@ def _named_places(argv: Iterable[str], profile: Profile) -> list[Path]:
             if len(place.parts) > 2 and not is_top:
                 result.append(place)
     return [*dict.fromkeys(result)]
-
-
-async def _run_to_end(work: Callable[[], T]) -> T:
-    """Run blocking work in a thread to its end, also if the task is cancelled meanwhile."""
-    task = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise

@@ -6,6 +6,7 @@ The system limits its memory and its processor time, also if its parent is gone.
 """
 
 import json
+import resource
 import signal
 import subprocess
 import sys
@@ -132,10 +133,6 @@ def main() -> int:
 
 def _limit() -> None:
     """Let the system refuse too much memory, and end this process if a rendering takes too long."""
-    if sys.platform == "win32":
-        return  # the parent process has a time limit
-    import resource  # Windows has none
-
     resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     used = resource.getrusage(resource.RUSAGE_SELF)
