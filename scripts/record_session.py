@@ -41,9 +41,7 @@ def play(home: Path) -> dict[str, Text]:
     folder.mkdir()
     (folder / "notes.txt").write_text("water the roses\nbuy bread\n")
     (folder / "todo.md").write_text("- count the sheep\n")
-    env = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm-256color"}
-    env |= {"LC_ALL": "C.UTF-8", "COLORTERM": "truecolor"}
-    argv = [SHEPHERD]
+    env, argv = _environment(home), [SHEPHERD]
     with Terminal(argv, folder, env, columns=COLUMNS, rows=ROWS) as terminal:
         question = _until_question(terminal)
         session = _to_the_end(terminal)
@@ -51,6 +49,13 @@ def play(home: Path) -> dict[str, Text]:
         again = _continue(terminal)
     shell = Text("\n$ shepherd --continue\n", style="bold")
     return {"approval.svg": question, "session.svg": Text.assemble(session, shell, again)}
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """That of a user on a machine with no other models and servers, whatever this one has."""
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm-256color"}
+    env |= {"LC_ALL": "C.UTF-8", "COLORTERM": "truecolor", "OLLAMA_MODELS": str(home)}
+    return env | {"OLLAMA_HOST": "127.0.0.1:9", "LLAMA_ARG_PORT": "9"}
 
 
 _TESTS = """import unittest
@@ -89,10 +94,8 @@ def play_review(home: Path) -> Text:
     (folder / "draft.txt").write_text("count them by hand\n")
     script = home / "script.txt"
     script.write_text(_REVIEWED)
-    env = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm-256color"}
-    env |= {"LC_ALL": "C.UTF-8", "COLORTERM": "truecolor"}
     argv = [SHEPHERD, "--approve", "review", "--model", f"script:{script}"]
-    with Terminal(argv, folder, env, columns=COLUMNS, rows=ROWS) as terminal:
+    with Terminal(argv, folder, _environment(home), columns=COLUMNS, rows=ROWS) as terminal:
         terminal.wait_for("approve: review")
         terminal.say("make count() work, and tidy up")
         terminal.wait_asked("Keep these changes")

@@ -25,7 +25,8 @@ REMOTE_PROBE_SECONDS = 0.5
 
 MAX_REPLY = 1_048_576
 MAX_FILES = 20
-LLAMA_PORT = 8080
+LLAMA_VARIABLE, LLAMA_PORT = "LLAMA_ARG_PORT", "8080"
+"""The port of llama.cpp's server: its variable, and its default."""
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 
 
@@ -37,20 +38,16 @@ class Discovery(Struct, frozen=True):
 
 
 async def discover(
-    env: Mapping[str, str],
-    models_dir: Path,
-    *,
-    llama_port: int = LLAMA_PORT,
-    probe_seconds: float = PROBE_SECONDS,
+    env: Mapping[str, str], models_dir: Path, *, probe_seconds: float = PROBE_SECONDS
 ) -> list[Discovery]:
-    """All keys, servers and model files of this machine; OLLAMA_HOST locates Ollama.
+    """All keys, servers and model files of this machine.
 
-    Each server has `probe_seconds` to answer; a thread reads the directories meanwhile. Never
-    raises.
+    OLLAMA_HOST and LLAMA_ARG_PORT locate the servers of Ollama and llama.cpp, as for these. Each
+    has `probe_seconds` to answer; a thread reads the directories meanwhile. Never raises.
     """
     ollama, llama, files = await asyncio.gather(
         _ollama(ollama_url(env), probe_seconds),
-        _llama_server(llama_port, probe_seconds),
+        _llama_server(env.get(LLAMA_VARIABLE) or LLAMA_PORT, probe_seconds),
         asyncio.to_thread(lambda: list(islice(model_files(env, models_dir), MAX_FILES))),
     )
     return [*_keys(env), *ollama, *llama, *_files(files)]
@@ -84,7 +81,7 @@ async def _ollama(url: str, probe_seconds: float) -> list[Discovery]:
     return [Discovery(f"{label} with {_counted(len(names))}", adding_command(url, name))]
 
 
-async def _llama_server(port: int, probe_seconds: float) -> list[Discovery]:
+async def _llama_server(port: str, probe_seconds: float) -> list[Discovery]:
     """The server of llama.cpp at a port of this machine, if it answers."""
     server = f"http://127.0.0.1:{port}"
     reply = await _get(server, "/props", probe_seconds)

@@ -13,8 +13,8 @@ from tests.backends.api.upstream import Received, Reply, Upstream
 from tests.backends.ggufs import gguf
 
 
-def port(server: Upstream) -> int:
-    return int(server.url.rsplit(":", 1)[1])
+def port(server: Upstream) -> str:
+    return server.url.rsplit(":", 1)[1]
 
 
 async def test_keys_servers_and_files_are_found(tmp_path: Path) -> None:
@@ -28,8 +28,8 @@ async def test_keys_servers_and_files_are_found(tmp_path: Path) -> None:
     ollama = Upstream(lambda r: Reply({"models": [{"name": "qwen3:4b"}, {"name": "b"}]}))
     llama = Upstream(lambda r: Reply({"default_generation_settings": {"n_ctx": 4096}}))
     async with ollama, llama:
-        env["OLLAMA_HOST"] = ollama.url
-        found = await discover(env, tmp_path / "models", llama_port=port(llama), probe_seconds=30)
+        env |= {"OLLAMA_HOST": ollama.url, "LLAMA_ARG_PORT": port(llama)}
+        found = await discover(env, tmp_path / "models", probe_seconds=30)
     commands = [item.command for item in found]
     assert commands[0].startswith("shepherd provider add anthropic --use --type anthropic --model")
     assert commands[1].endswith("--base-url https://api.x.ai/v1")
@@ -46,22 +46,26 @@ async def test_what_is_something_else_or_silent_is_passed_over(tmp_path: Path) -
 
     async with Upstream(lambda r: Reply("<html>")) as other, Upstream(silent) as still:
         env = {"HOME": str(tmp_path), "OLLAMA_HOST": f"0.0.0.0:{port(other)}"}
-        found = await asyncio.wait_for(discover(env, tmp_path, llama_port=port(still)), 30)
+        found = await asyncio.wait_for(
+            discover(env | {"LLAMA_ARG_PORT": port(still)}, tmp_path), 30
+        )
     assert found == []
 
 
 async def test_an_ollama_without_models_is_told_how_to_get_one(tmp_path: Path) -> None:
     async with Upstream(lambda r: Reply({"models": []})) as empty, Upstream() as other:
         env = {"HOME": str(tmp_path), "OLLAMA_HOST": f"0.0.0.0:{port(empty)}"}
-        [found] = await discover(env, tmp_path, llama_port=port(other), probe_seconds=30)
+        env["LLAMA_ARG_PORT"] = port(other)
+        [found] = await discover(env, tmp_path, probe_seconds=30)
     assert found.command == "shepherd model pull qwen3:4b --provider ollama"
 
 
 async def test_addresses_that_are_none_are_passed_over(tmp_path: Path) -> None:
     async with Upstream() as other:
         for host in ("http://[", "https://127.0.0.1:1", "\x00", "x" * 300):
-            env = {"HOME": str(tmp_path), "OLLAMA_HOST": host}
-            assert await discover(env, tmp_path, llama_port=port(other), probe_seconds=30) == []
+            for llama in (port(other), "x", "99999"):
+                env = {"HOME": str(tmp_path), "OLLAMA_HOST": host, "LLAMA_ARG_PORT": llama}
+                assert await discover(env, tmp_path, probe_seconds=30) == []
 
 
 async def test_each_is_suggested_once_and_only_at_first(tmp_path: Path) -> None:
