@@ -18,9 +18,8 @@ class LocalModel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `repository` has its GGUF files, as OWNER/NAME on the hub. `quants` are the sizes of their
     quantisations in GiB as published, 0 if that is not known. `parameters` and `active` are in
     billions; only a mixture of experts has `active` ones. `gguf` are values of the header by their
-    names without the architecture. A `projector` reads images: a file of the repository. A `draft`
-    predicts tokens: a file of it, or OWNER/NAME, which has the same quantisations with MTP layers.
-    `sources` tell where the facts are from.
+    names without the architecture. A `draft` has the same quantisations with layers that predict
+    tokens (MTP), as OWNER/NAME on the hub. `sources` tell where the facts are from.
     """
 
     name: str
@@ -36,7 +35,6 @@ class LocalModel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     thinking: bool = False
     images: bool = False
     mtp: bool = False
-    projector: str = ""
     draft: str = ""
     licence: str
     licence_url: str

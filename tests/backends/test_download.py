@@ -1,6 +1,7 @@
-"""Downloads that are stopped and go on, from a server over real HTTP."""
+"""Downloads that are stopped and go on, from a hub over real HTTP."""
 
 import fcntl
+import hashlib
 import random
 from collections.abc import Generator
 from pathlib import Path
@@ -9,27 +10,31 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shepherd.catalog.hub import DownloadError, Source, download
+from shepherd.catalog.hub import PullProgress, pull
 from shepherd.errors import ModelLoadError
-from tests.cli.hub import Hub, hub
+from tests.cli.hub import Hub, near_hub
 
 DATA = random.Random(2).randbytes(50_000)
-VERSION = "0123456789abcdef"
+NAME = "team/model-GGUF"
+PART = f"model.gguf.{hashlib.sha256(DATA).hexdigest()[:12]}.part"
 
 
 @pytest.fixture(scope="module")
 def server() -> Generator[Hub]:
-    with hub({"model.gguf": DATA}) as running:
+    with near_hub({"model.gguf": DATA}) as running:
         yield running
 
 
-def source(server: Hub, name: str = "model.gguf") -> Source:
-    url = f"{server.url}/team/model-GGUF/resolve/main/{name}"
-    return Source(url, len(DATA), VERSION)
+def folder(models: Path) -> Path:
+    """Where the model's files come to."""
+    directory = models / "model-GGUF"
+    directory.mkdir(parents=True)
+    return directory
 
 
 @settings(max_examples=10)
 @example(len(DATA), False, None)
+@example(len(DATA) + 1, False, 9)
 @given(st.integers(0, len(DATA)), st.booleans(), st.integers(0, len(DATA) - 1) | st.none())
 def test_it_goes_on_from_what_is_there(
     tmp_path_factory: pytest.TempPathFactory,
@@ -38,34 +43,33 @@ def test_it_goes_on_from_what_is_there(
     whole: bool,  # noqa: FBT001 - hypothesis gives it by position
     cut: int | None,
 ) -> None:
-    target = tmp_path_factory.mktemp("models") / "model.gguf"
-    part = target.with_name(f"model.gguf.{VERSION[:12]}.part")
-    part.write_bytes(DATA[:there])
+    models = tmp_path_factory.mktemp("models")
+    directory = folder(models)
+    (directory / PART).write_bytes((DATA + b"?")[:there])
+    steps: list[PullProgress] = []
     server.whole, server.cut = whole, None if whole else cut
-    counts: list[int] = []
     try:
-        assert download(source(server), target, counts.append) == part
+        path = pull(NAME, models, steps.append)
     finally:
         server.whole, server.cut = False, None
-    assert part.read_bytes() == DATA
-    assert sum(counts) == len(DATA)
+    assert path.read_bytes() == DATA
+    assert {file.name for file in directory.iterdir()} == {"model.gguf", "LICENSE"}
+    assert all(0 <= step.completed <= step.total for step in steps)
+    assert steps[-1].completed == len(DATA)
 
 
 def test_another_version_does_not_go_on_with_the_old_one(tmp_path: Path, server: Hub) -> None:
-    target = tmp_path / "model.gguf"
-    target.with_name("model.gguf.fedcba987654.part").write_bytes(b"old")
-    assert download(source(server), target, lambda _: None).read_bytes() == DATA
+    (folder(tmp_path) / "model.gguf.fedcba987654.part").write_bytes(b"old")
+    assert pull(NAME, tmp_path, lambda _: None).read_bytes() == DATA
 
 
 def test_what_the_server_does_not_have(tmp_path: Path, server: Hub) -> None:
-    with pytest.raises(DownloadError) as caught:
-        download(source(server, "other.gguf"), tmp_path / "other.gguf", lambda _: None)
-    assert caught.value.status == 404
+    with pytest.raises(ModelLoadError, match="nothing there is other"):
+        pull(f"{NAME}/other.gguf", tmp_path, lambda _: None)
 
 
 def test_one_process_at_a_time(tmp_path: Path, server: Hub) -> None:
-    target = tmp_path / "model.gguf"
-    with target.with_name(f"model.gguf.{VERSION[:12]}.part").open("ab") as other:
+    with (folder(tmp_path) / PART).open("ab") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(ModelLoadError, match="Another process"):
-            download(source(server), target, lambda _: None)
+            pull(NAME, tmp_path, lambda _: None)

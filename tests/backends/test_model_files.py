@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.catalog.hub import HubFile, choose_files, parse_selection
+from shepherd.catalog.hub_files import HubFile, choose_files, parse_selection
 from shepherd.catalog.model_files import (
     MAX_DEPTH,
     MAX_EFFORT,

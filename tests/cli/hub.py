@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import pytest
+from huggingface_hub import constants
+
 from tests.patience import PATIENCE, POLL
 
 COMMIT = "a" * 40
@@ -61,6 +64,16 @@ def hub(files: Mapping[str, bytes], name: str = "team/model-GGUF") -> Generator[
         yield server
         server.shutdown()
         thread.join()
+
+
+@contextmanager
+def near_hub(files: Mapping[str, bytes]) -> Generator[Hub]:
+    """A hub for this process; others find it by HF_ENDPOINT."""
+    with hub(files) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(constants, "ENDPOINT", server.url)
+        template = f"{server.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        yield server
 
 
 class _Handler(BaseHTTPRequestHandler):

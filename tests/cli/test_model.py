@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.catalog.hub import HubFile, ModelSelection, choose_files, parse_selection
+from shepherd.catalog.hub_files import HubFile, ModelSelection, choose_files, parse_selection
 from shepherd.catalog.local_models import local_models
 from shepherd.errors import ModelLoadError
 from shepherd.models import builtin_model
@@ -75,7 +75,7 @@ def test_a_sensible_model_is_pulled_and_pulled_once(puller: Program, server: Hub
 
 def test_the_licence_is_shown_and_kept(puller: Program, server: Hub) -> None:
     shown = puller.run("model", "pull", "team/model-GGUF:Q8_0").stderr
-    terms = "apache-2.0 (https://huggingface.co/team/model-GGUF)"
+    terms = f"apache-2.0 ({server.url}/team/model-GGUF)"
     assert f"The licence of the model: {terms}" in shown
     kept = models(puller) / "model-GGUF" / "LICENSE"
     assert terms in kept.read_text()

@@ -12,7 +12,7 @@ from shepherd.backends.llamacpp.vision.projector import (
     choose_projector,
     projectors_beside,
 )
-from shepherd.catalog.hub import HubFile, choose_files, parse_selection
+from shepherd.catalog.hub_files import HubFile, choose_files, parse_selection
 from shepherd.errors import ModelLoadError
 from tests.backends.llamacpp import projectors, tiny
 from tests.backends.llamacpp.support import settings

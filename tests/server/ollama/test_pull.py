@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import ollama
 import pytest
-from huggingface_hub import constants
 from msgspec.structs import replace
 
 from shepherd.backends.script import parse_script
@@ -17,7 +16,7 @@ from shepherd.backends.scripted import ScriptedBackend
 from shepherd.server.access.key import KeyScope
 from shepherd.server.access.keys import KeyStore
 from shepherd.server.settings import ServerSettings
-from tests.cli.hub import Hub, hub
+from tests.cli.hub import Hub, near_hub
 from tests.patience import PATIENCE
 from tests.server.harness import RunningServer, Scripted
 from tests.server.ollama.harness import client_of
@@ -27,11 +26,8 @@ NAME = "hf.co/team/model-GGUF:latest"
 
 
 @pytest.fixture
-def near(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    with hub({"model-Q4_K_M.gguf": DATA}) as running:
-        monkeypatch.setattr(constants, "ENDPOINT", running.url)
-        template = f"{running.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+def near() -> Iterator[Hub]:
+    with near_hub({"model-Q4_K_M.gguf": DATA}) as running:
         yield running
 
 
