@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shepherd.catalog.model_files import models_in
+from shepherd.catalog.model_files import models_in, parts_of
 from shepherd.cli.commands.models.fit import fit_rows, header_rows, plan_of
-from shepherd.cli.commands.models.pick import absent_rows, hub_name, pick, plan_rows
+from shepherd.cli.commands.models.pick import absent_model, best_pick, pick, speed_rows
 from shepherd.cli.commands.output import note, show, show_rows
 from shepherd.cli.request import loaded_config
 from shepherd.config.llamacpp import LlamaCppSection
@@ -21,6 +21,7 @@ from shepherd.errors import ModelLoadError
 from shepherd.models import BUILTIN_NAME, builtin_model
 
 if TYPE_CHECKING:
+    from shepherd.backends.llamacpp.native.gguf import GgufHeader
     from shepherd.cli.commands.model_ollama import OllamaModels
 
 LISTED_CONTEXT = 8192
@@ -77,16 +78,20 @@ def info(
     if provider:
         _ollama(provider).info(name)
         return
+    from shepherd.backends.llamacpp.native.fitting import fit_model
+
     config = with_provider(loaded_config(context), "", model_from_user(name, Path.cwd()))
+    settings = config.llamacpp
     try:
         plan = plan_of(config)
     except ModelLoadError:
-        if rows := absent_rows(name, config.llamacpp):
-            show_rows(rows)
-            return
-        raise
-    rows = header_rows(plan.path, plan.header) | fit_rows(plan)
-    show_rows(rows | plan_rows(plan.header, config.llamacpp))
+        if (absent := absent_model(name, settings)) is None:
+            raise
+        header, rows = absent
+        rows |= fit_rows(fit_model(header, settings))
+    else:
+        header, rows = plan.header, _rows(plan.header, plan.path) | plan.rows
+    show_rows(rows | speed_rows(header, settings))
 
 
 @model.command("pull")
@@ -122,7 +127,9 @@ def pull(
         directory = config.llamacpp.models_path
         with closing(PullBars()) as bars:
             images = config.llamacpp.projector != "none"
-            path = pull_model(hub_name(name, config.llamacpp), directory, bars.show, images=images)
+            picked = best_pick(name, config.llamacpp)
+            address = picked.address if picked else name
+            path = pull_model(address, directory, bars.show, images=images)
         typer.echo(str(path))
         _use(config, str(path.relative_to(directory)), use)
     except KeyboardInterrupt:
@@ -162,6 +169,11 @@ def _ollama(provider: str) -> "OllamaModels":
     return OllamaModels(provider)
 
 
+def _rows(header: "GgufHeader", path: Path) -> dict[str, str]:
+    """What the header of a file here tells of its model."""
+    return header_rows(header, path.stem, sum(part.stat().st_size for part in parts_of(path)))
+
+
 def _file_line(path: Path) -> str:
     """A model file in one line, without its name; raises ModelLoadError."""
     from shepherd.backends.llamacpp.native.devices import available_memory
@@ -169,7 +181,7 @@ def _file_line(path: Path) -> str:
     from shepherd.backends.llamacpp.native.sizes import model_sizes
 
     header = check_model_file(path)
-    rows, sizes = header_rows(path, header), model_sizes(header, LlamaCppSection())
+    rows, sizes = _rows(header, path), model_sizes(header, LlamaCppSection())
     trained = sizes.trained_context
     needed_bytes = sizes.weights + sum(sizes.cells) * min(trained, LISTED_CONTEXT)
     parts = [

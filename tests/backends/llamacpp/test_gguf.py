@@ -163,7 +163,7 @@ def test_any_change_of_a_header_gives_a_header_or_a_sentence(
     with suppress(ModelLoadError):
         header = check_model_file(path)
         fit_model(header, settings())
-        header_rows(path, header)
+        header_rows(header, path.stem, path.stat().st_size)
 
 
 @pytest.mark.parametrize("first", [5, 100, 4096, 1 << 20])

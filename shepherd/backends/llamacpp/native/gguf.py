@@ -133,14 +133,13 @@ def read_header(path: Path) -> GgufHeader:
 
 
 class _Reader:
-    """Reads a header from its beginning to its end; numbers may be in either order of bytes."""
+    """Reads a header from its beginning to its end, in this machine's order of bytes."""
 
     def __init__(self, data: mmap.mmap | bytes) -> None:
         if data[: len(_MAGIC)] != _MAGIC:
             raise ValueError("not a GGUF model")
         self._data = data
         self._at = len(_MAGIC)
-        self._order = "<"
         self._elements = 0
         self._texts = 0
         """The bytes of all texts so far."""
@@ -152,12 +151,8 @@ class _Reader:
 
         Raises struct.error or ValueError if it is damaged, and KeyError for an unknown type.
         """
-        version = self._scalar("I")
-        if version not in _VERSIONS:
-            # A file for a machine with the other order of bytes.
-            self._order, swapped = ">", int.from_bytes(version.to_bytes(4, "big"), "little")
-            if swapped not in _VERSIONS:
-                raise ValueError(f"GGUF version {version}")
+        if (version := self._scalar("I")) not in _VERSIONS:
+            raise ValueError(f"GGUF version {version}")
         tensors, pairs = self._count(_MAX_TENSORS), self._count(_MAX_VALUES)
         values: dict[str, Any] = {}
         vocabulary = 0
@@ -176,8 +171,8 @@ class _Reader:
 
     def _scalar(self, code: str) -> Any:
         """The next number, by its code in `struct`."""
-        (value,) = struct.unpack_from(self._order + code, self._data, self._at)
-        self._at += struct.calcsize(self._order + code)
+        (value,) = struct.unpack_from(f"={code}", self._data, self._at)
+        self._at += struct.calcsize(f"={code}")
         return value
 
     def _count(self, limit: int = _MAX_COUNT) -> int:
@@ -212,13 +207,13 @@ class _Reader:
         count = self._count()
         if kind == _STRING:
             for _ in range(count):  # each has 8 bytes with its length
-                self._at += 8 + struct.unpack_from(self._order + "Q", self._data, self._at)[0]
+                self._at += 8 + struct.unpack_from("=Q", self._data, self._at)[0]
         elif kind == _ARRAY:
             raise ValueError("an array of arrays")  # llama.cpp reads none either
         elif count <= MAX_LAYERS and _SCALARS[kind] not in "fd":
             return [int(self._scalar(_SCALARS[kind])) for _ in range(count)]
         else:
-            self._at += count * struct.calcsize(self._order + _SCALARS[kind])
+            self._at += count * struct.calcsize(f"={_SCALARS[kind]}")
         if self._at > len(self._data):
             raise ValueError("an array beyond the end")
         self._array_length = count

@@ -76,6 +76,11 @@ class Pick(Struct, frozen=True):
     plan: Plan
 
     @property
+    def address(self) -> str:
+        """OWNER/NAME:QUANT of its file on the hub."""
+        return f"{self.model.repository}:{self.quant}"
+
+    @property
     def has_few_bits(self) -> bool:
         """Whether its weights have less than four bits, with which they lose much."""
         return FEW_BITS.search(self.quant) is not None

@@ -1,6 +1,7 @@
 """How a local model is loaded here: the plan before that, and what it does afterwards."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
@@ -11,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from shepherd import errors, events
-from shepherd.catalog.model_files import locate_model, parts_of
+from shepherd.catalog.model_files import locate_model
 from shepherd.cli.commands.output import show_rows, size_text
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
@@ -29,15 +30,7 @@ if TYPE_CHECKING:
 _READ, _WRITTEN = 512, 32
 """Tokens of the run that measures the speed, as far as the context has room."""
 
-
-_QUANTS = {
-    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K",
-    11: "Q3_K_S", 12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S",
-    17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS", 21: "Q2_K_S", 22: "IQ3_XS",
-    23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S", 29: "IQ2_M",
-    30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4",
-}  # fmt: skip
-"""llama.cpp's names by `general.file_type`."""
+_FILE_TYPE = re.compile("LLAMA_FTYPE_(MOSTLY|ALL)_")
 
 
 class Plan(Struct, frozen=True):
@@ -48,21 +41,36 @@ class Plan(Struct, frozen=True):
     choice: "ProjectorChoice"
     fit: "Fit"
 
+    @property
+    def rows(self) -> dict[str, str]:
+        """The plan as lines for people."""
+        return {"file": str(self.path), "images": self.choice.text, **fit_rows(self.fit)}
 
-def header_rows(path: Path, header: "GgufHeader") -> dict[str, str]:
-    """What a file tells of its model."""
+
+def header_rows(header: "GgufHeader", name: str, size: int) -> dict[str, str]:
+    """What the header of a file of this name and size tells of its model."""
     from shepherd.backends.llamacpp.native.gguf import number_of, text_of
     from shepherd.backends.output.style import detect_style
 
     values = header.values
+    template = text_of(values, "tokenizer.chat_template")
     return {
-        "name": text_of(values, "general.name") or path.stem,
+        "name": text_of(values, "general.name") or name,
         "architecture": text_of(values, "general.architecture"),
         "parameters": text_of(values, "general.size_label"),
-        "quantisation": _QUANTS.get(number_of(values, "general.file_type", -1), ""),
-        "size": size_text(sum(part.stat().st_size for part in parts_of(path))),
-        "template": detect_style(text_of(values, "tokenizer.chat_template")).family,
+        "quantisation": _quantisation(number_of(values, "general.file_type", -1)),
+        "size": size_text(size),
+        "template": detect_style(template).family,
     }
+
+
+def _quantisation(number: int) -> str:
+    """What llama.cpp calls a `general.file_type`, as Q4_K_M; "" if it has no name for it."""
+    from shepherd.backends.llamacpp.native.bindings import bindings
+
+    lib = bindings()
+    names = {getattr(lib, name): name for name in dir(lib) if _FILE_TYPE.match(name)}
+    return _FILE_TYPE.sub("", names.get(number, ""))
 
 
 def plan_of(config: Config) -> Plan:
@@ -92,7 +100,7 @@ def show_plan(config: Config, providers: ProviderBook, *, as_json: bool) -> int:
     if as_json:
         typer.echo(json.dumps(_numbers(plan), ensure_ascii=False, indent=2))
     else:
-        show_rows(fit_rows(plan))
+        show_rows(plan.rows)
     return 1 if plan.fit.shortage else 0
 
 
@@ -129,11 +137,10 @@ def _cache_types(demand: "Demand") -> list[str]:
     return ["f16" if each == "auto" else each for each in types]
 
 
-def fit_rows(plan: Plan) -> dict[str, str]:
-    """The plan as lines for people."""
-    fit, demand = plan.fit, plan.fit.demand
+def fit_rows(fit: "Fit") -> dict[str, str]:
+    """How much of a model goes where, as lines for people."""
+    demand, own = fit.demand, fit.demand.sizes.trained_context
     layers = f"{fit.layers} of {demand.all_layers} on {demand.place}"
-    own = demand.sizes.trained_context
     trained = f"; the model was trained for {own:,}" if own and own != demand.context else ""
 
     def amount(side: str) -> str:
@@ -143,12 +150,10 @@ def fit_rows(plan: Plan) -> dict[str, str]:
         return f"{size_text(sum(sizes.values()))} ({parts}){free}" if parts else ""
 
     return {
-        "file": str(plan.path),
         "layers": layers if demand.gpus or not fit.limit else "all on the CPU",
         "experts": f"those of the first {fit.hosted} layers on the CPU" if fit.hosted else "",
         "context": f"{fit.context:,} of {demand.context:,} tokens{trained}",
         "cache": f"in {' and '.join(sorted({*_cache_types(demand)}))}",
-        "images": plan.choice.text,
         "memory": amount("ram"),
         "gpu memory": amount("vram"),
         "result": fit.notice or "It fits.",

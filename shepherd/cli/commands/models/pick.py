@@ -13,6 +13,7 @@ import typer
 
 from shepherd.catalog.local_models import find_local_model
 from shepherd.cli.commands.arguments import Json
+from shepherd.cli.commands.models.fit import header_rows
 from shepherd.cli.commands.output import note, show_table, size_text
 from shepherd.cli.request import loaded_config
 from shepherd.config.llamacpp import LlamaCppSection
@@ -63,64 +64,51 @@ def pick(
     note("`shepherd model pull NAME` gets one; `--all` lists the others.")
 
 
-def plan_rows(header: "GgufHeader", settings: LlamaCppSection) -> dict[str, str]:
+def speed_rows(header: "GgufHeader", settings: LlamaCppSection) -> dict[str, str]:
     """What fits beside a model with this header, and how fast it would be."""
     from shepherd.backends.llamacpp.native.picking import make_plan, this_machine
 
     plan = make_plan(header, settings, this_machine(settings))
-    speeds = f"writes {_speed(plan.writing)}, reads {_speed(plan.reading, '<')}, predicted"
     if not plan.fits:
         return {"fits": "no: it is too large for this machine"}
     return {
         "fits": f"{plan.fit.context:,} tokens in f16, {plan.small.context:,} in q8_0",
-        "speed": speeds,
+        "speed": f"writes {_speed(plan.writing)}, reads {_speed(plan.reading)}, predicted",
     }
 
 
-def hub_name(name: str, settings: LlamaCppSection) -> str:
-    """OWNER/NAME:QUANT of a model of the table, in the quantisation that suits this machine.
-
-    Another name stays as it is.
-    """
-    from shepherd.backends.llamacpp.native import picking
+def best_pick(name: str, settings: LlamaCppSection) -> "Pick | None":
+    """The model of the table that has the name, as it suits this machine; None if none has it."""
+    from shepherd.backends.llamacpp.native.picking import best_quant, this_machine
 
     model = find_local_model(name)
-    if model is None:
-        return name
-    quant = picking.best_quant(model, settings, picking.this_machine(settings)).quant
-    return f"{model.repository}:{quant}"
+    return model and best_quant(model, settings, this_machine(settings))
 
 
-def absent_rows(name: str, settings: LlamaCppSection) -> dict[str, str]:
-    """The same of a model that is not here: one of the table, or OWNER/NAME:QUANT on the hub.
+def absent_model(
+    name: str, settings: LlamaCppSection
+) -> "tuple[GgufHeader, dict[str, str]] | None":
+    """The header of a model that is not here, and lines about it.
 
-    {} if the name can be neither. Raises ModelLoadError if the hub does not have it.
+    It is one of the table, or OWNER/NAME:QUANT on the hub; None if the name can be neither. Raises
+    ModelLoadError if the hub does not have it.
     """
     from shepherd.backends.llamacpp.native import gguf, picking
     from shepherd.catalog.hub import file_starts
 
-    if model := find_local_model(name):
-        quant = picking.best_quant(model, settings, picking.this_machine(settings)).quant
-        header, size = picking.expected_header(model, quant), model.size(quant)
-        rows = {"from": f"the table; exact with {model.repository}:{quant}", "name": model.name}
-        rows |= {"quantisation": quant, "licence": f"{model.licence} ({model.licence_url})"}
-    elif _ON_HUB.fullmatch(name):
-        files = file_starts(name)
-        header = gguf.joined_header([gguf.remote_header(f.name, read) for f, read in files])
-        size = sum(file.size for file, _read in files)
-        label = gguf.text_of(header.values, "general.size_label")
-        rows = {"from": f"the header of {files[0][0].name}", "parameters": label}
-        rows |= {"name": gguf.text_of(header.values, "general.name")}
-    else:
-        return {}
-    architecture = gguf.text_of(header.values, "general.architecture")
-    context = gguf.number_of(header.values, f"{architecture}.context_length")
-    rows |= {
-        "architecture": architecture,
-        "size": size_text(size),
-        "context": f"{context:,} tokens",
-    }
-    return rows | plan_rows(header, settings)
+    if pick := best_pick(name, settings):
+        model, header = pick.model, picking.expected_header(pick.model, pick.quant)
+        rows = header_rows(header, model.name, model.size(pick.quant))
+        source = f"the table; exact with {pick.address}"
+        licence = f"{model.licence} ({model.licence_url})"
+        rows |= {"from": source, "quantisation": pick.quant, "licence": licence}
+        return header, rows | {"drafts": model.draft and f"with {model.draft}:{pick.quant}"}
+    if not _ON_HUB.fullmatch(name):
+        return None
+    files = file_starts(name)
+    header = gguf.joined_header([gguf.remote_header(file.name, read) for file, read in files])
+    first, size = files[0][0].name, sum(file.size for file, _read in files)
+    return header, header_rows(header, name, size) | {"from": f"the header of {first}"}
 
 
 def _row(pick: "Pick") -> Sequence[str]:
@@ -130,15 +118,15 @@ def _row(pick: "Pick") -> Sequence[str]:
         numbers = ("too large", "", "", "")
     else:
         contexts = (f"{plan.fit.context:,}", f"{plan.small.context:,}")
-        numbers = (*contexts, _speed(plan.writing), _speed(plan.reading, "<"))
+        numbers = (*contexts, _speed(plan.writing), _speed(plan.reading))
     about = "" if model.quants[pick.quant] else "~"
     size = f"{about}{size_text(model.size(pick.quant))}"
     return (model.name, pick.quant, size, *numbers, model.licence)
 
 
-def _speed(tokens: float, about: str = "~") -> str:
+def _speed(tokens: float) -> str:
     """Tokens per second in few digits; "?" if that is not known."""
-    return f"{about}{tokens:.{0 if tokens >= 10 else 1}f}/s" if tokens else "?"
+    return f"~{tokens:.{0 if tokens >= 10 else 1}f}/s" if tokens else "?"
 
 
 def _machine_text(machine: "Machine") -> str:
@@ -161,7 +149,7 @@ def _numbers(pick: "Pick", room: int) -> dict[str, object]:
     """A model as JSON: its facts, then sizes in bytes and tokens per second, null if unknown."""
     fit, plan, size = pick.plan.fit, pick.plan, pick.model.size(pick.quant)
     return msgspec.to_builtins(pick.model) | {
-        "pull": f"{pick.model.repository}:{pick.quant}",
+        "pull": pick.address,
         "quant": pick.quant,
         "tool_calls": True,
         "suits": pick.suits,
