@@ -1,14 +1,14 @@
-"""`python -m bench.engine.flash [MODEL…]`: what flash attention gains and costs on this processor.
+"""`python -m bench.engine.flash [MODEL…]`: what flash attention and a small cache gain.
 
-Each case is new tokens behind a filled cache, in one thread, with `llamacpp.flash_attention` on and
-off in turns. Numbers are the time with it as a multiple of the time without it. Processor time
-counts, the least of several rounds, so that it holds on a busy machine too.
+Each case is new tokens behind a filled cache, in one thread, in turns with the settings of `SIDES`.
+Numbers are the time as a multiple of that of `plain`. Processor time counts, the least of several
+rounds, so that it holds on a busy machine too.
 """
 
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.table import machine, markdown, ratio
@@ -30,14 +30,20 @@ CASES: dict[str, tuple[int, int, int]] = {
 }
 """Streams, the tokens of each in the cache, and the new ones of each."""
 
+_SMALL = {"cache_type_k": "q8_0"}
+SIDES: dict[str, dict[str, str]] = {
+    "plain": {"flash_attention": "off"},
+    "flash": {"flash_attention": "on"},
+    "K in q8_0": {"flash_attention": "off", **_SMALL},
+    "q8_0, flash": {"flash_attention": "on", "cache_type_v": "q8_0", **_SMALL},
+}
+
 
 class Side:
-    """A model with one setting of flash attention."""
+    """A model with one kind of attention and of cache."""
 
-    def __init__(self, model: NativeModel, setting: str) -> None:
-        own = LlamaCppSection.model_validate(
-            {"context_size": CONTEXT, "flash_attention": setting, "threads": 1}
-        )
+    def __init__(self, model: NativeModel, settings: Mapping[str, str]) -> None:
+        own = LlamaCppSection.model_validate({"context_size": CONTEXT, "threads": 1, **settings})
         self.context = NativeContext(model, context_params(own, 8, model.traits))
         self.vocabulary = model.vocab.size
         self.filled = (0, 0)
@@ -66,21 +72,21 @@ class Side:
         self.context.decode([Span(stream, start, tokens, wants_logits=True) for stream in streams])
 
 
-def measure(path: Path, rounds: int) -> list[str]:
-    """The ratio of each case."""
+def measure(path: Path, rounds: int) -> dict[str, list[str]]:
+    """The ratios of the cases by the side."""
     model = NativeModel(path, model_params(LlamaCppSection(), {}))
-    sides = {setting: Side(model, setting) for setting in ("on", "off")}
-    ratios: list[str] = []
+    sides = {name: Side(model, settings) for name, settings in SIDES.items()}
+    ratios: dict[str, list[str]] = {name: [] for name in SIDES if name != "plain"}
     for streams, behind, tokens in CASES.values():
         least = dict.fromkeys(sides, float("inf"))
         for side in sides.values():
             side.fill(streams, behind)
         for _ in range(rounds):
-            for setting, side in sides.items():
-                seconds = side.seconds(streams, behind, tokens)
-                least[setting] = min(least[setting], seconds)
-        ratios.append(ratio(least["on"], least["off"]))
-        print(path.stem, streams, behind, tokens, least, ratios[-1], file=sys.stderr, flush=True)
+            for name, side in sides.items():
+                least[name] = min(least[name], side.seconds(streams, behind, tokens))
+        for name, row in ratios.items():
+            row.append(ratio(least[name], least["plain"]))
+        print(path.stem, streams, behind, tokens, least, file=sys.stderr, flush=True)
     for side in sides.values():
         side.context.close()
     model.close()
@@ -95,10 +101,11 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     usual = [PUP, SMOLLM2_Q8, SMOLLM2_Q4, GEMMA]
     rows = [
-        (name, *measure(path, options.rounds))
-        for name, path in chosen_models(options.models, usual).items()
+        (model, side, *row)
+        for model, path in chosen_models(options.models, usual).items()
+        for side, row in measure(path, options.rounds).items()
     ]
-    print(f"{machine()}; one thread\n\n{markdown(('model', *CASES), rows)}")
+    print(f"{machine()}; one thread\n\n{markdown(('model', 'setting', *CASES), rows)}")
     return 0
 
 

@@ -112,7 +112,7 @@ class LlamaCppSection(Section):
 
     cache_type_k: CacheType = "auto"
     """Number format of the K cache; auto = f16, or q8_0 for both where f16 leaves less than 65,536
-    tokens of context or fewer layers on the GPU."""
+    tokens of context (on a CPU 16,384) or fewer layers on the GPU."""
 
     cache_type_v: CacheType = "auto"
     """Number format of the V cache, as `cache_type_k`."""

@@ -13,6 +13,7 @@ from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
 from shepherd.backends.llamacpp.native.devices import Device, DeviceKind, available_memory, gpus
 from shepherd.backends.llamacpp.native.fitting import (
+    AGENT_CONTEXTS,
     GPU_RESERVE,
     MAX_ATTEMPTS,
     MIN_CONTEXT,
@@ -160,6 +161,10 @@ def test_on_a_cpu_the_context_fits_the_memory() -> None:
     small = fit(cpu, Memory(16 * GIB))
     assert MIN_CONTEXT < small.context < 131_072
     assert small.memory.fits(Memory(16 * GIB))
+    assert small.applied(cpu.settings).cache_type_k == "auto"  # slow to read with in 8 bits
+    smallest = fit(cpu, Memory(10 * GIB))
+    assert smallest.context == AGENT_CONTEXTS[1]
+    assert smallest.applied(cpu.settings).cache_type_k == "q8_0"
     from_disk = fit(cpu, Memory(6 * GIB))  # weights stay on the disk
     assert from_disk.context > MIN_CONTEXT
 

@@ -237,9 +237,10 @@ def fit(demand: Demand, limit: Memory) -> Fit:
     """The most that fits into `limit`; if nothing fits, the least that may be tried.
 
     The cache is quantized where a plain one leaves less context than an agent should have, or
-    fewer layers on GPUs.
+    fewer layers on GPUs. A CPU reads so slowly with it that only the context that an agent needs is
+    worth that.
     """
-    goal = min(demand.context, AGENT_CONTEXTS[0])
+    goal = min(demand.context, AGENT_CONTEXTS[0 if demand.gpus else 1])
     plain = _fit(demand, limit)
     if _rank(plain, limit) >= (True, demand.layers, goal) or demand.quantized is None:
         return plain
