@@ -86,13 +86,13 @@ def choose_files(files: Sequence[HubFile], selection: ModelSelection) -> list[Hu
 
 def projectors(files: Sequence[HubFile]) -> list[HubFile]:
     """The one projector with which a model of these files sees images; none if there is none."""
-    found = [file for file in files if is_projector_name(PurePosixPath(file.name).name)]
+    seeing = [file for file in files if is_projector_name(PurePosixPath(file.name).name)]
 
     def rank(file: HubFile) -> int:
         precisions = [i for i, quant in enumerate(_PROJECTORS) if _is_quant(file.name, quant)]
         return min(precisions, default=len(_PROJECTORS))
 
-    return sorted(found, key=rank)[:1]
+    return sorted(seeing, key=rank)[:1]
 
 
 def _matching(names: Sequence[str], selection: ModelSelection) -> list[str]:

@@ -8,6 +8,7 @@ from msgspec.structs import asdict
 from pydantic import Field
 from starlette.requests import Request
 
+from shepherd.backends.llamacpp.native.bindings import native_log
 from shepherd.server import models, responses, settings
 from shepherd.server.body import RequestModel
 from shepherd.server.record import current_key
@@ -31,17 +32,20 @@ def pool_router(context: settings.ServerContext) -> APIRouter:
     async def loading() -> responses.JsonResponse:
         """What is on its way: models that are loaded into memory, and those that are downloaded.
 
-        Each has `status`, loads their bytes and the seconds so far, downloads their last step.
+        Each has `status`, and the bytes `completed` of `total`. Loads have the seconds so far, and
+        downloads the `digest` of the file.
         """
+        served = [(m, m.since) for m in context.models.served() if m.since is not None]
+        first = min((since for _, since in served), default=0.0)  # one loads after the other
         loads = [
             {
-                "model": served.info.id,
+                "model": model.info.id,
                 "status": "loading",
-                "total": served.size,
-                "seconds": round(time.time() - served.since, 1),
+                "completed": round(model.size * native_log.progress) if since == first else 0,
+                "total": model.size,
+                "seconds": round(time.time() - since, 1),
             }
-            for served in context.models.served()
-            if served.since is not None
+            for model, since in served
         ]
         key, downloads = current_key(), context.downloads.running.items()
         pulls = [

@@ -356,8 +356,12 @@ def test_layers_on_the_cpu_that_should_not_be_there_are_told() -> None:
     assert fit(replace(WHOLE, layers=0, gpus=0), Memory(RAM)).misplaced({"CPU": 33}) is None
 
 
-def test_llama_cpp_tells_where_it_puts_layers() -> None:
+def test_llama_cpp_tells_where_it_puts_layers_and_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(native_log, "progress", 0.0)
     engine = Engine.load(PUP, settings(), Concurrency(1), lambda job, update: None)
     blocks = check_model_file(PUP).values["qwen3.block_count"]
     assert engine.model.places.total() == blocks + 1
+    assert native_log.progress == 1
     engine.close()

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from shepherd.backends.base import Backend, Concurrency
+from shepherd.backends.llamacpp.native.bindings import native_log
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.settings import Config
@@ -123,7 +124,8 @@ def test_two_real_models_share_the_memory_for_one(tmp_path: Path) -> None:
             assert http.get("/health").json()["model"] == "pup"
 
 
-def test_what_loads_is_told(tmp_path: Path) -> None:
+def test_what_loads_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_log, "progress", 0.25)
     home, go_on = Home(tmp_path / "home"), asyncio.Event()
     home.add_model("slow")
 
@@ -151,6 +153,7 @@ def test_what_loads_is_told(tmp_path: Path) -> None:
         (load,) = loading()
         assert (load["model"], load["status"]) == ("slow", "loading")
         assert load["total"] == (home.models / "slow.gguf").stat().st_size
+        assert load["completed"] == round(load["total"] / 4)
         assert load["seconds"] >= 0
         loop.call_soon_threadsafe(go_on.set)
         assert work.result().status_code == 200

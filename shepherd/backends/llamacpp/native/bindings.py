@@ -31,9 +31,13 @@ _IMPORTING = threading.RLock()
 
 
 class NativeLog:
-    """Receives the log of llama.cpp, and keeps what only it tells: errors, and layers' devices."""
+    """Receives the log of llama.cpp, and keeps what only it tells: errors, and layers' devices.
+
+    `progress` is the part of the last model's weights that is loaded, from 0 to 1.
+    """
 
     def __init__(self) -> None:
+        self.progress = 0.0
         self._errors: deque[str] = deque(maxlen=20)
         self._places = Counter[str]()
         self._level = 0
@@ -54,6 +58,11 @@ class NativeLog:
                 self._places[place[1]] += 1
         # Never above DEBUG: what a user should know of an error is in the exception.
         logger.debug("%s", line)
+
+    def advance(self, progress: float, _data: object) -> bool:
+        """Take a step of the loading, which goes on."""
+        self.progress = progress
+        return True
 
     def take_errors(self) -> list[str]:
         """The errors since the last call, oldest first."""
@@ -159,6 +168,12 @@ def reads_images() -> bool:
 def _log_callback(lib: Any) -> Any:
     """The C function that takes the log; kept, because llama.cpp keeps only its address."""
     return lib.llama_log_callback(native_log.receive)
+
+
+@functools.cache
+def progress_callback() -> Any:
+    """The C function that takes the steps of a loading; kept, as that of the log."""
+    return bindings().llama_progress_callback(native_log.advance)
 
 
 def import_submodule(package: str, module: str) -> Any:

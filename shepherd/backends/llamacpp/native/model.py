@@ -78,6 +78,7 @@ class NativeModel:
         `workers` are the RPC workers of the parameters.
         """
         self._lib = bindings()
+        native_log.progress = 0.0
         trial.try_model(path)
         native_log.take_errors()
         native_log.take_places()

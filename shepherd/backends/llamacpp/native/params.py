@@ -7,7 +7,11 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from shepherd.backends.llamacpp.native.bindings import bindings, native_functions
+from shepherd.backends.llamacpp.native.bindings import (
+    bindings,
+    native_functions,
+    progress_callback,
+)
 from shepherd.backends.llamacpp.native.devices import device_limits, has_gpu
 from shepherd.backends.llamacpp.native.flash import flash_is_faster
 from shepherd.backends.llamacpp.native.gguf import MAX_LAYERS
@@ -85,6 +89,7 @@ def model_params(
     lib = bindings()
     params = lib.llama_model_default_params()
     params.n_gpu_layers = gpu_layers(settings, env)
+    params.progress_callback = progress_callback()
     if settings.deterministic:
         # results do not depend on batches if weights are not repacked for groups of tokens;
         # the variable, for tiled weights, is read once, before the first batch of the process
