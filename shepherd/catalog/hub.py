@@ -7,7 +7,6 @@ import re
 import shutil
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path, PurePosixPath
 from time import sleep
 from typing import Any, cast
@@ -77,15 +76,22 @@ def pull(text: str, models_dir: Path, report: Report, *, images: bool = True) ->
         return first
 
 
-def file_starts(text: str) -> list[tuple[HubFile, Callable[[int], bytes]]]:
-    """The files of a model on the hub, each with a function that reads so many first bytes.
+def model_contents(text: str) -> list[tuple[HubFile, Iterator[bytes]]]:
+    """The files of a model on the hub, each with its content, which comes as far as it is read.
 
-    Raises ModelLoadError, as the functions do.
+    Raises ModelLoadError, as the contents do.
     """
     selection = parse_selection(text)
     with _hub_errors(selection.repo):
         files = choose_files(_repository(selection.repo).files, selection)
-    return [(file, partial(_read_start, selection.repo, file)) for file in files]
+    return [(file, _content(selection.repo, file)) for file in files]
+
+
+def _content(repo: str, file: HubFile) -> Iterator[bytes]:
+    """A file in pieces."""
+    with _hub_errors(repo):
+        for _place, piece in _pieces(repo, file, 0):
+            yield piece
 
 
 def _keep_licence(repository: Repository, directory: Path, report: Report) -> None:
@@ -157,19 +163,8 @@ def _complete(repo: str, file: HubFile, part: Path, advance: Callable[[int], Non
         advance(file.size)
 
 
-def _read_start(repo: str, file: HubFile, length: int) -> bytes:
-    """The first bytes of a file, also from a server that knows no ranges."""
-    data = bytearray()
-    with _hub_errors(repo):
-        for _place, piece in _pieces(repo, file, 0, length):
-            data += piece
-            if len(data) >= length:
-                break
-    return bytes(data[:length])
-
-
-def _pieces(repo: str, file: HubFile, start: int, end: int = 0) -> Iterator[tuple[int, bytes]]:
-    """The file from `start` to `end` or its own, each piece with its place.
+def _pieces(repo: str, file: HubFile, start: int) -> Iterator[tuple[int, bytes]]:
+    """The file from `start`, each piece with its place.
 
     A server that knows no ranges sends it from 0. Raises httpx.HTTPError.
     """
@@ -178,7 +173,7 @@ def _pieces(repo: str, file: HubFile, start: int, end: int = 0) -> Iterator[tupl
 
     utils = cast(Any, huggingface_hub.utils)  # huggingface_hub is partly untyped
     headers = {**cast(dict[str, str], utils.build_hf_headers()), "Accept-Encoding": "identity"}
-    headers["Range"] = f"bytes={start}-{end - 1 if end else ''}"
+    headers["Range"] = f"bytes={start}-"
     with (
         httpx.Client(timeout=_TIMEOUT, follow_redirects=True) as client,
         client.stream("GET", hf_hub_url(repo, file.name), headers=headers) as response,

@@ -46,7 +46,7 @@ def sizes_of(model: str | dict[str, Any]) -> ModelSizes:
     numbers = found.gguf if found else model
     assert isinstance(numbers, dict)
     values = {f"x.{key}": value for key, value in numbers.items()} | {"general.architecture": "x"}
-    return model_sizes(GgufHeader(values, 0, 0, {}), LlamaCppSection())
+    return model_sizes(GgufHeader(values, 0, {}), LlamaCppSection())
 
 
 WINDOWS: dict[str, tuple[int, int]] = {

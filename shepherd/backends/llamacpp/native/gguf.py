@@ -3,7 +3,8 @@
 import mmap
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -54,7 +55,6 @@ class GgufHeader(Struct, frozen=True):
     """
 
     values: dict[str, Any]
-    tensors: int
     needs: int
     weights: Mapping[str, int]
     vocabulary: int = 0
@@ -89,19 +89,22 @@ def joined_header(parts: Sequence[GgufHeader]) -> GgufHeader:
     return structs.replace(parts[0], weights=weights, elements=elements)
 
 
-def remote_header(name: str, read: Callable[[int], bytes]) -> GgufHeader:
-    """The header of a file elsewhere; `read` gives its first bytes. Raises ModelLoadError."""
-    length = _FIRST_BYTES
-    while True:
-        data = read(length)
+def remote_header(name: str, pieces: Iterable[bytes]) -> GgufHeader:
+    """The header of a file elsewhere, read as far as needed. Raises ModelLoadError."""
+    data, enough = bytearray(), _FIRST_BYTES
+    for piece in chain(pieces, [b""]):  # nothing is the end of the file
+        data += piece
+        if piece and len(data) < enough:
+            continue
         try:
-            return _Reader(data).header()
+            return _Reader(bytes(data)).header()
         except KeyError as error:
             raise ModelLoadError(f"{name} has a type of values that is not known.") from error
-        except (struct.error, ValueError, OverflowError) as error:
-            if len(data) < length or length >= _MAX_HEADER:  # that was all of it
-                raise ModelLoadError(f"{name} has no header of a GGUF model.") from error
-        length *= 4
+        except (struct.error, ValueError, OverflowError):
+            if len(data) >= _MAX_HEADER or not data.startswith(_MAGIC):
+                break
+        enough = 2 * len(data)
+    raise ModelLoadError(f"{name} has no header of a GGUF model.")
 
 
 def read_header(path: Path) -> GgufHeader:
@@ -167,7 +170,7 @@ class _Reader:
         start = -(-self._at // alignment) * alignment  # rounded up
         needs = start + max(ends) if ends else self._at
         _check_numbers(values)
-        return GgufHeader(values, tensors, needs, weights, vocabulary, start, self._elements)
+        return GgufHeader(values, needs, weights, vocabulary, start, self._elements)
 
     def _scalar(self, code: str) -> Any:
         """The next number, by its code in `struct`."""

@@ -56,17 +56,6 @@ class Plan(Struct, frozen=True):
     writing: float
     reading: float
 
-    @property
-    def has_good_context(self) -> bool:
-        """Whether the context is as large as an agent likes it, or as the model has it."""
-        return self.fit.context >= min(GOOD_CONTEXT, self.fit.demand.sizes.trained_context)
-
-    @property
-    def is_fast(self) -> bool:
-        """Whether it writes as fast as a person reads; what is on GPUs alone, is."""
-        fit = self.fit
-        return self.writing >= FAST or (not self.writing and fit.layers == fit.demand.all_layers)
-
 
 class Pick(Struct, frozen=True):
     """A model in the quantisation that suits the machine, or in its smallest one."""
@@ -87,8 +76,19 @@ class Pick(Struct, frozen=True):
 
     @property
     def suits(self) -> bool:
-        """Whether it fits with the context that an agent needs, and writes fast enough."""
-        return self.plan.fits and self.plan.is_fast
+        """Whether it fits with the context that an agent needs, and writes as fast as one reads.
+
+        Where the speed of GPUs is not known, what is on them alone is fast enough.
+        """
+        fit, writing = self.plan.fit, self.plan.writing
+        is_fast = writing >= FAST or (not writing and fit.layers == fit.demand.all_layers)
+        return self.plan.fits and is_fast
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the context is as large as an agent likes it, or as the model has it."""
+        fit = self.plan.fit
+        return fit.context >= min(GOOD_CONTEXT, fit.demand.sizes.trained_context)
 
 
 def this_machine(settings: LlamaCppSection) -> Machine:
@@ -145,7 +145,7 @@ def best_quant(model: LocalModel, settings: LlamaCppSection, machine: Machine) -
     fitting = [pick for pick in every if pick.plan.fits] or every[-1:]
     fitting = [pick for pick in fitting if not pick.has_few_bits] or fitting[:1]
     fast = [pick for pick in fitting if pick.suits]
-    good = [pick for pick in fast if pick.plan.has_good_context]
+    good = [pick for pick in fast if pick.has_room]
     undivided = [pick for pick in good if not pick.plan.fit.is_divided]
     return next((picks[0] for picks in (undivided, good, fast) if picks), fitting[-1])
 
@@ -175,4 +175,4 @@ def expected_header(model: LocalModel, quant: str) -> GgufHeader:
     named = {f"{model.architecture}.{key}": value for key, value in values.items()}
     named |= {"general.architecture": model.architecture}
     weights = {name: round(number * each) for name, number in elements.items()}
-    return GgufHeader(named, len(weights), 0, weights, model.vocabulary, 0, total)
+    return GgufHeader(named, 0, weights, model.vocabulary, 0, total)

@@ -3,7 +3,7 @@
 import ctypes
 from collections.abc import Sequence
 from functools import cache
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 from msgspec import Struct
@@ -43,7 +43,8 @@ class Speed(Struct, frozen=True):
 def processor_speed() -> tuple[float, float]:
     """Bytes per second for one token, and weights times tokens per second for many.
 
-    Measured with llama.cpp's own kernel for Q4_K. (0, 0) if this build does not export it.
+    Measured with llama.cpp's own kernel for Q4_K, in the time of the processor: what other programs
+    do meanwhile does not count. (0, 0) if this build does not export it.
     """
     rows = min(_ROWS, int(available_memory() / _SHARE_OF_MEMORY / _WIDTH / _Q4_BYTES))
     try:
@@ -55,6 +56,7 @@ def processor_speed() -> tuple[float, float]:
 
 def _seconds(rows: int, tokens: int) -> float:
     """The least time of a product of weights and tokens."""
+    threads = usable_cores()
 
     def product(lib: Any, context: Any) -> Any:
         library = bindings()
@@ -65,7 +67,7 @@ def _seconds(rows: int, tokens: int) -> float:
         return lib.ggml_mul_mat(context, weights, inputs)
 
     size = int(rows * _WIDTH * _Q4_BYTES) + 8 * tokens * (rows + _WIDTH) + 2**24
-    return least_seconds(product, size, usable_cores(), perf_counter)
+    return least_seconds(product, size, threads, lambda: process_time() / threads)
 
 
 def measured_speed(devices: Sequence[Device]) -> Speed:

@@ -55,7 +55,7 @@ def pick(
     show_table([_HEAD, *map(_row, chosen)])
     note(_machine_text(machine))
     if os.getloadavg()[0] > (os.cpu_count() or 1):
-        note("Other programs compute now; with all cores free it is faster.")
+        note("Other programs compute now; beside them it is slower.")
     if not any(each.suits for each in every):
         note("None writes as fast as a person reads here.")
     large = [each for each in chosen if each.model.size(each.quant) > room]
@@ -94,7 +94,7 @@ def absent_model(
     ModelLoadError if the hub does not have it.
     """
     from shepherd.backends.llamacpp.native import gguf, picking
-    from shepherd.catalog.hub import file_starts
+    from shepherd.catalog.hub import model_contents
 
     if pick := best_pick(name, settings):
         model, header = pick.model, picking.expected_header(pick.model, pick.quant)
@@ -105,9 +105,9 @@ def absent_model(
         return header, rows | {"drafts": model.draft and f"with {model.draft}:{pick.quant}"}
     if not _ON_HUB.fullmatch(name):
         return None
-    files = file_starts(name)
-    header = gguf.joined_header([gguf.remote_header(file.name, read) for file, read in files])
-    first, size = files[0][0].name, sum(file.size for file, _read in files)
+    files = model_contents(name)
+    header = gguf.joined_header([gguf.remote_header(file.name, data) for file, data in files])
+    first, size = files[0][0].name, sum(file.size for file, _data in files)
     return header, header_rows(header, name, size) | {"from": f"the header of {first}"}
 
 
