@@ -4,11 +4,13 @@ import asyncio
 import ipaddress
 import re
 from collections.abc import Mapping
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPException
 from itertools import islice
 from pathlib import Path
 from shlex import quote
+from typing import cast
 from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, build_opener
 
 from msgspec import Struct
 
@@ -120,14 +122,9 @@ async def _get(server: str, path: str, probe_seconds: float) -> JsonObject:
 
 def _reply(server: str, path: str, seconds: float) -> bytes:
     """The body of the server's reply; each step of the connection may take so many seconds."""
-    address = urlsplit(server)
-    kind = HTTPSConnection if address.scheme == "https" else HTTPConnection
-    connection = kind(address.hostname or "", address.port, timeout=seconds)
-    try:
-        connection.request("GET", address.path + path)
-        return connection.getresponse().read(MAX_REPLY)
-    finally:
-        connection.close()
+    near = build_opener(ProxyHandler({}))  # what is on this machine is behind no proxy
+    with near.open(f"{server}{path}", timeout=seconds) as reply:
+        return cast(bytes, reply.read(MAX_REPLY))
 
 
 VARIABLE = "OLLAMA_HOST"

@@ -5,7 +5,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from time import sleep
@@ -46,14 +46,6 @@ Report = Callable[[PullProgress], None]
 """Receives each step of a pull; an error that it raises ends the pull, whose part stays."""
 
 
-class Repository(Struct, frozen=True):
-    """What a repository has; the `licence` is its name and a link, "" if it names none."""
-
-    name: str
-    files: Sequence[HubFile]
-    licence: str = ""
-
-
 def pull(text: str, models_dir: Path, report: Report, *, images: bool = True) -> Path:
     """Download the model that `text` names into `models_dir`, and return its first file, verified.
 
@@ -62,16 +54,19 @@ def pull(text: str, models_dir: Path, report: Report, *, images: bool = True) ->
     """
     selection = parse_selection(text)
     with _hub_errors(selection.repo):
-        repository = _repository(selection.repo)
-        files = choose_files(repository.files, selection)
+        present, licence = _repository(selection.repo)
+        files = choose_files(present, selection)
         if images and not is_projector_name(files[0].name):
-            files += projectors(repository.files)
+            files += projectors(present)
         directory = models_dir / selection.repo.rpartition("/")[2]
         total = sum(file.size for file in files)
         _check_room(models_dir, total)
         names = ", ".join(f.name for f in files)
         report(PullProgress(f"{selection.repo}: {names} ({total / 2**30:.1f} GiB)"))
-        _keep_licence(repository, directory, report)
+        texts = [f for f in present if _LICENCE.fullmatch(f.name) and f.size < _MAX_TEXT]
+        _show_licence(selection.repo, licence, None if texts else directory, report)
+        for file in texts:
+            _fetch(selection.repo, file, directory, report)
         first, *_ = (_fetch(selection.repo, file, directory, report) for file in files)
         return first
 
@@ -83,7 +78,7 @@ def model_contents(text: str) -> list[tuple[HubFile, Iterator[bytes]]]:
     """
     selection = parse_selection(text)
     with _hub_errors(selection.repo):
-        files = choose_files(_repository(selection.repo).files, selection)
+        files = choose_files(_repository(selection.repo)[0], selection)
     return [(file, _content(selection.repo, file)) for file in files]
 
 
@@ -94,19 +89,15 @@ def _content(repo: str, file: HubFile) -> Iterator[bytes]:
             yield piece
 
 
-def _keep_licence(repository: Repository, directory: Path, report: Report) -> None:
-    """Show the licence, and keep it beside the model: its text, else its name and a link."""
+def _show_licence(repo: str, licence: str, directory: Path | None, report: Report) -> None:
+    """Show the name of a licence and a link, and keep them in `directory`, if there is one."""
     from huggingface_hub import constants
 
-    link = f"{constants.ENDPOINT}/{repository.name}"
-    terms = f"{repository.licence or 'not named'} ({link})"
+    terms = f"{licence or 'not named'} ({constants.ENDPOINT}/{repo})"
     report(PullProgress(f"The licence of the model: {terms}"))
-    texts = [f for f in repository.files if _LICENCE.fullmatch(f.name) and f.size < _MAX_TEXT]
-    for file in texts:
-        _fetch(repository.name, file, directory, report)
-    if not texts:
+    if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / "LICENSE").write_text(f"The licence of {repository.name}: {terms}\n", "utf-8")
+        (directory / "LICENSE").write_text(f"The licence of {repo}: {terms}\n", "utf-8")
 
 
 def _fetch(repo: str, file: HubFile, directory: Path, report: Report) -> Path:
@@ -195,8 +186,11 @@ def _is_whole(path: Path, file: HubFile) -> bool:
         return hashlib.file_digest(opened, "sha256").hexdigest() == file.sha256
 
 
-def _repository(name: str) -> Repository:
-    """What the hub tells of a repository; raises the errors of huggingface_hub."""
+def _repository(name: str) -> tuple[list[HubFile], str]:
+    """The files of a repository, and the name of its licence, "" if it names none.
+
+    Raises the errors of huggingface_hub.
+    """
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     from huggingface_hub import HfApi
 
@@ -205,7 +199,7 @@ def _repository(name: str) -> Repository:
         sha256 = cast(str, getattr(sibling.lfs, "sha256", "") or "")  # only large files have one
         files.append(HubFile(sibling.rfilename, sibling.size or 0, sha256))
     licences = (tag for tag in info.tags or [] if tag.startswith("license:"))
-    return Repository(name, files, next(licences, "").removeprefix("license:"))
+    return files, next(licences, "").removeprefix("license:")
 
 
 def _check_room(directory: Path, needed: int) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 from shepherd.catalog.hub import PullProgress, pull
@@ -23,12 +23,8 @@ class Downloads:
     """The downloads of a server."""
 
     def __init__(self) -> None:
-        self._running: dict[str, PullProgress] = {}
-
-    @property
-    def running(self) -> Mapping[str, PullProgress]:
+        self.running: dict[str, PullProgress] = {}
         """The last step of each download, by the name that the client gave."""
-        return self._running
 
     async def steps(self, name: str, directory: Path) -> AsyncGenerator[PullProgress]:
         """Download a model into a directory, step by step; leaving ends it, and its part stays.
@@ -36,8 +32,8 @@ class Downloads:
         Of the pieces of one file only the newest is told. Raises ApiError while there are too many
         downloads, and ModelLoadError.
         """
-        if name in self._running or len(self._running) >= MAX_DOWNLOADS:
-            message = f"{', '.join(self._running)} is being downloaded; try again later."
+        if name in self.running or len(self.running) >= MAX_DOWNLOADS:
+            message = f"{', '.join(self.running)} is being downloaded; try again later."
             raise ApiError(409, message, "download_running", "model")
         loop, stopped = asyncio.get_running_loop(), threading.Event()
         steps: dict[tuple[str, str], PullProgress] = {}
@@ -49,10 +45,10 @@ class Downloads:
             loop.call_soon_threadsafe(take, step)
 
         def take(step: PullProgress) -> None:
-            steps[step.status, step.digest] = self._running[name] = step
+            steps[step.status, step.digest] = self.running[name] = step
 
         def ended(task: asyncio.Task[Path]) -> None:
-            del self._running[name]
+            del self.running[name]
             if not task.cancelled():
                 task.exception()  # else asyncio logs that of a download that nobody waits for
 
