@@ -57,9 +57,10 @@ def own_garbage() -> set[str]:
     return {name for name in names if name.startswith(("shepherd.", "llama_cpp."))}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("wire", "kind", "stream"),
-    some([*product(WIRES, KINDS, (False, True))], "cycles", 16),
+    some([*product(WIRES, KINDS, (False, True))], "cycles", 8),
     ids=lambda value: getattr(value, "name", str(value)),
 )
 @pytest.mark.usefixtures("kept_garbage")

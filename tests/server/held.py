@@ -92,14 +92,14 @@ class HeldBackend(Backend):
 
 
 class RaisingBackend(ScriptedBackend):
-    """Fails in prefill with the error it was made with."""
+    """Fails in prefill with its error."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(parse_script("text: never"))
-        self._error = error
+        self.error = error
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
-        raise self._error
+        raise self.error
 
 
 class RecordingBackend(ScriptedBackend):

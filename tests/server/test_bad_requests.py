@@ -12,6 +12,7 @@ from bench.server.requests import BAD_REQUESTS
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.models import BUILTIN_NAME, builtin_model
+from tests.examples import some
 from tests.patience import PATIENCE
 from tests.server.harness import CHAT, HI, RunningServer, Scripted, scripted
 
@@ -32,7 +33,10 @@ def server() -> Iterator[Engine]:
         yield running
 
 
-@pytest.mark.parametrize("name", sorted(BAD_REQUESTS.keys() - NEEDS_THE_MODEL))
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "name", some(sorted(BAD_REQUESTS.keys() - NEEDS_THE_MODEL), "bad requests", 16)
+)
 def test_bad_requests_are_refused_while_others_are_served(server: Engine, name: str) -> None:
     stop, served = threading.Event(), 0
 

@@ -46,8 +46,9 @@ def megabytes() -> int:
     return pages * 4096 >> 20
 
 
+@pytest.mark.long
 def test_each_is_refused_or_answered_and_the_others_are_answered(server: Engine) -> None:
-    asked = some(list(bombs.bodies()), "bombs", 10)
+    asked = some(list(bombs.bodies()), "bombs", 6)
     post(server, {})
     before = megabytes()
     over = threading.Event()

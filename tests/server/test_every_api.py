@@ -59,6 +59,17 @@ def model() -> Iterator[Engine]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def raising() -> Iterator[RunningServer[RaisingBackend]]:
+    with RunningServer(RaisingBackend(BackendError("never"))) as running:
+        yield running
+
+
+def play(server: Scripted, script: str) -> None:
+    """Let the model play this script from now on."""
+    server.backend.script = parse_script(script)
+
+
 def failed(wire: Wire, response: httpx.Response, status: int) -> str:
     """The message of an error of this status, in the shape of the API."""
     assert response.status_code == status, response.text
@@ -83,20 +94,20 @@ def test_a_stream_says_the_same_however_it_is_cut(
 
 @each(CALLING)
 @both_ways
-def test_calls_alone_need_no_text(wire: Wire, *, stream: bool) -> None:
-    with scripted("call: get_time") as server:
-        read = wire.ask(server, Request(tools=True), stream=stream)
+def test_calls_alone_need_no_text(server: Scripted, wire: Wire, *, stream: bool) -> None:
+    play(server, "call: get_time")
+    read = wire.ask(server, Request(tools=True), stream=stream)
     assert read == Read("", "", [("get_time", {})], "calls")
 
 
 @by_wire
 @both_ways
-def test_the_end_is_told(wire: Wire, *, stream: bool) -> None:
+def test_the_end_is_told(server: Scripted, wire: Wire, *, stream: bool) -> None:
     script = "chunk: 3\ntext: one two END three"
-    with scripted(script) as server:
-        stopped = wire.ask(server, Request(stop=["never", "END"]), stream=stream)
-        cut = wire.ask(server, Request(limit=2), stream=stream)
-        whole = wire.ask(server, Request(stop=["never"]), stream=stream)
+    play(server, script)
+    stopped = wire.ask(server, Request(stop=["never", "END"]), stream=stream)
+    cut = wire.ask(server, Request(limit=2), stream=stream)
+    whole = wire.ask(server, Request(stop=["never"]), stream=stream)
     assert stopped == Read("one two ", end="stop")
     assert cut.end == "length"
     assert "one two END three".startswith(cut.text)
@@ -105,44 +116,50 @@ def test_the_end_is_told(wire: Wire, *, stream: bool) -> None:
 
 @by_wire
 @both_ways
-def test_an_answer_may_be_empty(wire: Wire, *, stream: bool) -> None:
-    with scripted("finish: stop") as server:
-        assert wire.ask(server, stream=stream) == Read(end="stop")
+def test_an_answer_may_be_empty(server: Scripted, wire: Wire, *, stream: bool) -> None:
+    play(server, "finish: stop")
+    assert wire.ask(server, stream=stream) == Read(end="stop")
 
 
 @by_wire
 @both_ways
-def test_half_a_pair_from_a_model_is_answered(wire: Wire, *, stream: bool) -> None:
+def test_half_a_pair_from_a_model_is_answered(
+    server: Scripted, wire: Wire, *, stream: bool
+) -> None:
     script = r'text: "half \ud83d pair"' + "\n" + r'call: get_time {"zone": "\udc00"}'
-    with scripted(script) as server:
-        read = wire.ask(server, Request(tools=True), stream=stream)
+    play(server, script)
+    read = wire.ask(server, Request(tools=True), stream=stream)
     assert read.text == "half ? pair"
     assert read.calls == ([("get_time", {"zone": "?"})] if wire in CALLING.values() else [])
 
 
 @by_wire
-def test_a_failure_in_a_stream_is_its_last_event(wire: Wire) -> None:
-    with scripted("text: Hel\nerror: upstream is gone") as server:
-        response = wire.send(server, stream=True)
-        assert response.status_code == 200
-        assert '"Hel"' in response.text
-        assert "upstream is gone" in wire.error(wire.events(response.text)[-1])
-        server.until(lambda: server.backend.active == 0)
+def test_a_failure_in_a_stream_is_its_last_event(server: Scripted, wire: Wire) -> None:
+    play(server, "text: Hel\nerror: upstream is gone")
+    response = wire.send(server, stream=True)
+    assert response.status_code == 200
+    assert '"Hel"' in response.text
+    assert "upstream is gone" in wire.error(wire.events(response.text)[-1])
+    server.until(lambda: server.backend.active == 0)
 
 
 @by_wire
 @both_ways
-def test_a_failure_before_the_first_text_is_a_status(wire: Wire, *, stream: bool) -> None:
-    with scripted("error: upstream is gone") as server:
-        response = wire.send(server, stream=stream)
+def test_a_failure_before_the_first_text_is_a_status(
+    server: Scripted, wire: Wire, *, stream: bool
+) -> None:
+    play(server, "error: upstream is gone")
+    response = wire.send(server, stream=stream)
     assert failed(wire, response, 500) == "upstream is gone"
 
 
 @by_wire
 @both_ways
-def test_an_answer_that_broke_off_is_no_whole_one(wire: Wire, *, stream: bool) -> None:
-    with scripted("text: Hel\nfinish: error") as server:
-        response = wire.send(server, stream=stream)
+def test_an_answer_that_broke_off_is_no_whole_one(
+    server: Scripted, wire: Wire, *, stream: bool
+) -> None:
+    play(server, "text: Hel\nfinish: error")
+    response = wire.send(server, stream=stream)
     if stream:
         assert wire.error(wire.events(response.text)[-1])
     else:
@@ -161,41 +178,47 @@ def test_a_prompt_that_does_not_fit_is_a_400(small: Scripted, wire: Wire, *, str
 
 @by_wire
 @both_ways
-def test_a_context_that_fills_up_late_is_a_400(wire: Wire, *, stream: bool) -> None:
-    with scripted("delay: 0\nfull: 10") as server:
-        failed(wire, wire.send(server, stream=stream), 400)
+def test_a_context_that_fills_up_late_is_a_400(
+    server: Scripted, wire: Wire, *, stream: bool
+) -> None:
+    play(server, "delay: 0\nfull: 10")
+    failed(wire, wire.send(server, stream=stream), 400)
 
 
 @by_wire
 @both_ways
-def test_a_busy_backend_says_when_to_come_back(wire: Wire, *, stream: bool) -> None:
-    with RunningServer(RaisingBackend(BusyError("8 requests wait", retry_after=2.5))) as server:
-        response = wire.send(server, stream=stream)
+def test_a_busy_backend_says_when_to_come_back(
+    raising: RunningServer[RaisingBackend], wire: Wire, *, stream: bool
+) -> None:
+    raising.backend.error = BusyError("8 requests wait", retry_after=2.5)
+    response = wire.send(raising, stream=stream)
     assert failed(wire, response, wire.busy_status) == "8 requests wait"
     assert response.headers["retry-after"] == "3"
 
 
 @by_wire
-def test_refusals_and_defects_of_the_backend(wire: Wire) -> None:
-    with RunningServer(RaisingBackend(InvalidRequestError("seed is odd"))) as server:
-        assert failed(wire, wire.send(server), 400) == "seed is odd"
-    with RunningServer(RaisingBackend(BackendError("it broke"))) as server:
-        assert failed(wire, wire.send(server), 500) == "it broke"
-    with RunningServer(RaisingBackend(ZeroDivisionError("secret"))) as server:
-        response = wire.send(server)
-        assert "secret" not in failed(wire, response, 500)
-        assert "secret" not in response.text
+def test_refusals_and_defects_of_the_backend(
+    raising: RunningServer[RaisingBackend], wire: Wire
+) -> None:
+    raising.backend.error = InvalidRequestError("seed is odd")
+    assert failed(wire, wire.send(raising), 400) == "seed is odd"
+    raising.backend.error = BackendError("it broke")
+    assert failed(wire, wire.send(raising), 500) == "it broke"
+    raising.backend.error = ZeroDivisionError("secret")
+    response = wire.send(raising)
+    assert "secret" not in failed(wire, response, 500)
+    assert "secret" not in response.text
 
 
 @each(CONVERSATIONS)
 @both_ways
-def test_images_need_a_model_that_sees(wire: Wire, *, stream: bool) -> None:
+def test_images_need_a_model_that_sees(server: Scripted, wire: Wire, *, stream: bool) -> None:
     request = Request(image=picture("", 64, 48))
-    with scripted("vision: no\ntext: ok") as server:
-        response = wire.send(server, request, stream=stream)
+    play(server, "vision: no\ntext: ok")
+    response = wire.send(server, request, stream=stream)
     assert "images are not supported: script reads text only" in failed(wire, response, 400)
-    with scripted("vision: yes\ntext: ok") as server:
-        assert wire.ask(server, request, stream=stream).text == "ok"
+    play(server, "vision: yes\ntext: ok")
+    assert wire.ask(server, request, stream=stream).text == "ok"
 
 
 @by_wire

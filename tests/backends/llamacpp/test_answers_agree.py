@@ -14,6 +14,7 @@ from shepherd.session import Session
 from tests.backends.llamacpp.reference import EXACT, TOLERANCE, Reference
 from tests.backends.llamacpp.support import Recorder, loaded
 from tests.backends.llamacpp.tiny import write_gemma, write_hybrid, write_llama
+from tests.examples import PROFILE
 
 CONTEXT = 2048
 TOKENS = 24
@@ -43,7 +44,11 @@ class Case(NamedTuple):
     tie: float
 
 
-@pytest.fixture(params=[*RANDOM, SMOLLM2, GEMMA])
+REAL = [SMOLLM2, GEMMA] if PROFILE == "long" else []
+"""Each takes a minute of processor time."""
+
+
+@pytest.fixture(params=[*RANDOM, *REAL])
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
     if request.param in RANDOM:
         return Case(RANDOM[request.param](tmp_path / "model.gguf", context=CONTEXT), 2 * TOLERANCE)
@@ -109,6 +114,7 @@ def gaps(reference: Reference, given: Answer) -> list[float]:
     ]
 
 
+@pytest.mark.long
 async def test_warm_cold_and_restarted_answers_are_llamacpps(case: Case, tmp_path: Path) -> None:
     """Each token is the likeliest by llama.cpp's own logits, computed from nothing, or ties."""
     cache = tmp_path / "cache"

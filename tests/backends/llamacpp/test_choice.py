@@ -33,7 +33,7 @@ from shepherd.sampling import Sampling
 from tests.backends.llamacpp.support import GREEDY, PUP, held_to, settings
 from tests.backends.llamacpp.test_fragments import VOCABULARIES
 from tests.backends.llamacpp.tiny import write_llama
-from tests.examples import examples, few
+from tests.examples import examples, few, some
 
 EXACT = settings(flash_attention="off", cache_type_k="f32", cache_type_v="f32", context_size=512)
 SEQUENCES = 8
@@ -151,7 +151,8 @@ def distance(one: Shares, other: Shares) -> float:
     return sum(abs(one.get(key, 0.0) - other.get(key, 0.0)) for key in {*one, *other}) / 2
 
 
-@pytest.mark.parametrize("question", SCHEMAS)
+@pytest.mark.long
+@pytest.mark.parametrize("question", some([*SCHEMAS], "choice", 1))
 def test_answers_are_nearer_to_the_models_own_with_the_jump(lab: Lab, question: str) -> None:
     text = f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
     prompt = lab.model.vocab.tokenize(text, parse_special=True)

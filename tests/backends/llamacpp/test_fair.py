@@ -19,6 +19,7 @@ from shepherd.errors import BusyError
 from tests.backends.llamacpp.floor import STUCK, Floor, prompt
 from tests.backends.llamacpp.support import PUP, Recorder, conversation, loaded
 from tests.backends.llamacpp.tiny import write_llama
+from tests.examples import few
 
 TICK = 0.05
 """Seconds that a token takes."""
@@ -90,7 +91,7 @@ def test_who_always_asks_gets_seconds_by_share(
     engine = Engine(llama, parallel, host=ROOM)
     used, open_jobs, number = Counter[str](), list[tuple[Tenant, Job]](), 0
     try:
-        while engine.time < 150.0 * len(who):
+        while engine.time < few(150, 50) * len(who):
             for tenant, job in [pair for pair in open_jobs if pair[1].phase is Phase.DONE]:
                 open_jobs.remove((tenant, job))
                 used[tenant.name] += len(job.tokens) - job.cached_tokens

@@ -171,7 +171,7 @@ class Load:
     def _post(self, server: Scripted, key: str) -> None:
         while not self._stop.is_set():
             self.answers.append(post(server, key))
-            self._stop.wait(POLL)
+            self._stop.wait(5 * POLL)
 
 
 def test_requests_go_on_while_the_database_is_killed_and_all_count_once(

@@ -55,6 +55,7 @@ def commit_until(story: Story, place: Path, root: Path, step: int) -> int:
     return in_fork(work)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("exchange", [True, False])
 @pytest.mark.parametrize("seed", [13, *range(few(40, 0))])  # 13: a link replaces a directory
 def test_a_commit_that_is_killed_at_any_step_is_whole_or_nothing(
@@ -62,7 +63,7 @@ def test_a_commit_that_is_killed_at_any_step_is_whole_or_nothing(
 ) -> None:
     story = tell(tmp_path, seed)
     with nullcontext() if exchange else without_exchange():
-        outcomes = kill_at_each_step(tmp_path, place, story)
+        outcomes = kill_at_each_step(tmp_path, place, story, every=few(1, 3))
     # once it is decided that everything is done, it is
     assert outcomes == sorted(outcomes)
     assert set(outcomes) == {False, True}
@@ -70,7 +71,7 @@ def test_a_commit_that_is_killed_at_any_step_is_whole_or_nothing(
 
 @pytest.mark.long
 def test_a_killed_commit_of_git_leaves_no_lock(tmp_path: Path, place: Path) -> None:
-    outcomes = kill_at_each_step(tmp_path, place, tell_of_git(tmp_path), every=few(1, 12))
+    outcomes = kill_at_each_step(tmp_path, place, tell_of_git(tmp_path), every=few(1, 24))
     assert outcomes == sorted(outcomes)
     assert set(outcomes) == {False, True}
 
@@ -95,7 +96,8 @@ def kill_at_each_step(tmp_path: Path, place: Path, story: Story, every: int = 1)
     return outcomes
 
 
-@pytest.mark.parametrize("seed", range(few(40, 2)))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(few(40, 1)))
 def test_a_recovery_that_is_killed_leaves_the_rest_to_the_next(
     tmp_path: Path, place: Path, seed: int
 ) -> None:
@@ -159,13 +161,14 @@ class Neighbour:
             raise
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(few(60, 2)))
 def test_what_something_else_writes_during_a_commit_stays(
     tmp_path: Path, place: Path, seed: int
 ) -> None:
     chance = random.Random(seed)
     story = tell(tmp_path, seed)
-    for step in count(1, few(1, 3)):
+    for step in count(1, few(1, 5)):
         root = tmp_path / str(step)
         story.copy(root)
         neighbour = Neighbour(chance, story, tmp_path / f"notes{step}")
@@ -220,6 +223,7 @@ def test_another_session_that_starts_meanwhile_does_not_disturb(
         assert view(root) == story.after
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(few(50, 3)))
 def test_of_commits_at_once_no_change_is_lost(tmp_path: Path, place: Path, seed: int) -> None:
     root = tmp_path / "root"
@@ -347,6 +351,7 @@ def swap_copies(root: Path, outside: Path) -> None:
             aside.symlink_to(outside)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("attack", [plant_links, swap_copies])
 def test_copies_of_new_files_never_get_out(
     tmp_path: Path, attack: Callable[[Path, Path], None]
@@ -357,7 +362,7 @@ def test_copies_of_new_files_never_get_out(
     (outside / "file").chmod(0o600)
     before = view(outside)
     with other_file_system() as base:
-        for step in range(1, 40):
+        for step in range(1, 40, few(1, 2)):
             root = tmp_path / str(step)
             root.mkdir()
             (root / "changed").write_text("old")

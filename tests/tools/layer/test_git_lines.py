@@ -54,8 +54,15 @@ def fill(root: Path) -> None:
     git(root, "commit", "-qam", "two")
 
 
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("repository")
+    fill(root)
+    return root
+
+
 @pytest.fixture
-def shop(tmp_path: Path) -> Open:
+def shop(tmp_path: Path, repository: Path) -> Open:
     need(Landlock())
 
     def opened(
@@ -67,7 +74,8 @@ def shop(tmp_path: Path) -> Open:
         found = Finding(Landlock(), ())
         sandbox = Sandbox(SandboxMode.REQUIRED, layers=layers, find=lambda: found)
         workshop = open_workshop(tmp_path, mode=mode, rules=rules, answers=answers, sandbox=sandbox)
-        fill(workshop.root)
+        shutil.copytree(repository, workshop.root, dirs_exist_ok=True)
+        git(workshop.root, "update-index", "--refresh")
         return workshop
 
     return opened
@@ -118,6 +126,7 @@ LINES = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("line", some(LINES, "plain", 8))
 async def test_a_line_does_what_it_does_without_a_layer(
     shop: Open, tmp_path: Path, line: str
@@ -189,6 +198,7 @@ ENEMIES = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("mode", "line"),
     [*product([AUTO], ENEMIES), *some([*product([ASK, EDITS], ENEMIES)], "enemies", 5)],

@@ -33,7 +33,7 @@ async def test_a_session_asks_little_and_is_undone(name: str, tmp_path: Path) ->
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", some(tuple(SESSIONS), "undo", 6))
+@pytest.mark.parametrize("name", some(tuple(SESSIONS), "undo", 3))
 async def test_undo_takes_back_every_session(name: str, tmp_path: Path) -> None:
     outcome = await replay_with(SESSIONS[name], tmp_path, Choice.ALWAYS)
     assert outcome.lost_bytes == 0

@@ -139,7 +139,7 @@ def project(base: Path, chance: random.Random) -> Path:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(few(96, 6)))
+@pytest.mark.parametrize("seed", range(few(96, 4)))
 async def test_a_layer_is_as_a_copy_to_tools_and_commands(
     seed: int, tmp_path: Path, make_layer: Callable[[Path], Layer]
 ) -> None:

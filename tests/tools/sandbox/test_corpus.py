@@ -38,7 +38,7 @@ _SECONDS = few(5, 2)
 @pytest.mark.parametrize("box", BOXES, ids=lambda box: box.name)
 def test_no_attack_harms_what_is_outside(box: Box, tmp_path: Path) -> None:
     """All of them in a long run; else some, and others in each box."""
-    attacks = some([attack for name in names() for attack in load(name)], box.name, 2 * _BATCH)
+    attacks = some([attack for name in names() for attack in load(name)], box.name, _BATCH)
     for number in range(0, len(attacks), _BATCH):
         base = tmp_path / str(number)
         root = base / "root"

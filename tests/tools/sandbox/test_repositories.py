@@ -108,7 +108,7 @@ def workshop(base: Path, box: Box, way: str) -> Workshop:
     return open_workshop(base, mode=ApproveMode.ASK, answers=[Choice.ONCE], sandbox=sandbox)
 
 
-CASES = some([*itertools.product(ATTACKS, LAYERED, WAYS)], "repositories", 16)
+CASES = some([*itertools.product(ATTACKS, LAYERED, WAYS)], "repositories", 9)
 
 
 @pytest.mark.long

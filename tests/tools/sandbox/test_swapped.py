@@ -22,7 +22,7 @@ from tests.tools.flipping import flipping
 from tests.tools.sandbox.boxes import BOXES, need
 from tests.undo.project import view
 
-STARTS = few(500, 26)
+STARTS = few(500, 16)
 SECRET = "the outer secret"
 COMMAND = "cat work/sub/* work/sub/.env work/sub/.git/*; touch work/sub/made work/sub/.git/made"
 OLD_ROOT = "/oldroot"
