@@ -4,6 +4,7 @@ The agent takes the place of this process, so that the terminal, signals and the
 own. What must end with it is left to a child, which looks whether its parent still lives.
 """
 
+import itertools
 import os
 import shutil
 import socket
@@ -19,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shepherd import errors, json_text
+from shepherd.cli.commands.output import note
 from shepherd.cli.connect.start import KEY_VARIABLE
 from shepherd.cli.serve.database import configured_database, key_store
 from shepherd.config.files import make_private_directory
@@ -33,6 +35,7 @@ UNKNOWN_CONTEXT = 128_000
 
 _LOOK_SECONDS = 2.0
 _POLL_SECONDS = 0.2
+_PATIENT_LOOKS = 50
 _LOG_TAIL = 1_000
 _KEY_FILE = "key"
 _OWN: Mapping[str, object] = {
@@ -71,7 +74,11 @@ def find_endpoint(
     if not url:
         url, command = _own_server(overrides)
     keeper = _start_keeper(directory, command, config, paths)
-    while not _is_up(url):
+    for look in itertools.count():
+        if _is_up(url):
+            break
+        if look == _PATIENT_LOOKS:
+            note("shepherd: the model is still loading")
         if os.waitpid(keeper, os.WNOHANG)[0]:
             log = paths.launch_log.read_text("utf-8", "replace")[-_LOG_TAIL:].strip()
             raise errors.ModelLoadError(f"The server for the agent has ended: {log}")
