@@ -5,6 +5,7 @@ Everything that happens in a turn travels as one stream of these classes. Consum
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import TypeAlias, cast
@@ -111,11 +112,14 @@ class Notice(Struct, frozen=True):
     id: str = ""
 
 
+_WAITS = re.compile(r"waiting, position ([0-9]{1,6}) in the queue(?:, about ([0-9]{1,9}) s)?")
+
+
 class PrefillProgress(Struct, frozen=True):
     """Of `total` tokens of a prompt `done` are in memory, and `cached` were there before.
 
     With a `place` the prompt is not read yet: it waits there (the first one is 1) and will probably
-    begin in `seconds`, 0 if that is unknown. Notices do not have these two.
+    begin in `seconds`, 0 if that is unknown. A `Notice` does not have these two.
     """
 
     done: int
@@ -131,6 +135,12 @@ class PrefillProgress(Struct, frozen=True):
             return ""
         begin = f", about {self.seconds:.0f} s" if self.seconds >= 1 else ""
         return f"waiting, position {self.place} in the queue{begin}"
+
+    @classmethod
+    def waiting(cls, waits: str, total: int) -> "PrefillProgress | None":
+        """That of a text of `waits`, for a prompt of `total` tokens; None for another text."""
+        match = _WAITS.fullmatch(waits)
+        return match and cls(0, total, 0, int(match[1]), float(match[2] or 0))
 
     @property
     def notice(self) -> Notice:
@@ -315,7 +325,7 @@ def event_to_json(event: Event) -> JsonObject:
     """
     match event:
         case PrefillProgress() | PlanUpdate():
-            return event_to_json(event.notice)
+            return {**event_to_json(event.notice), **_place(event)}
         case CodeBlock():
             data: JsonObject = {"text": event.text, "language": event.language}
         case Text() | Thinking() | UserPrompt():
@@ -333,6 +343,13 @@ def event_to_json(event: Event) -> JsonObject:
         case Stats():
             data = {"stats": event.measures(), **_known(provider=event.provider, id=event.id)}
     return {"kind": KINDS[type(event)].value, **data}
+
+
+def _place(event: PrefillProgress | PlanUpdate) -> JsonObject:
+    """Where a prompt waits, if it does."""
+    if isinstance(event, PrefillProgress) and event.place:
+        return {"place": event.place, "seconds": event.seconds}
+    return {}
 
 
 def event_from_json(data: JsonObject) -> Event:
@@ -361,7 +378,9 @@ def _notice(data: JsonObject) -> Event:
     """The notice, or what stands in it: the progress of a prompt, or a plan."""
     notice = Notice(str(data["text"]), str(data["topic"]), str(data.get("id", "")))
     if notice.topic == Topic.PREFILL:
-        return PrefillProgress.parse(notice)
+        progress = PrefillProgress.parse(notice)
+        place, seconds = int(data.get("place", 0)), float(data.get("seconds", 0))
+        return structs.replace(progress, place=place, seconds=seconds)
     return PlanUpdate.parse(notice) if notice.topic == Topic.PLAN else notice
 
 

@@ -77,8 +77,10 @@ class Choices:
         answering: Answering,
         handles: Sequence[Prefilled],
         later: Sequence[Session] = (),
+        callback: events.EventCallback = log_warnings,
     ) -> None:
         """`later` are further prompts, each with one choice; a few of them run at once."""
+        self._callback = callback
         self._pieces: asyncio.Queue[ChoicePiece] = asyncio.Queue()
         self._running: set[int] = set()  # the choices whose end is not among the pieces yet
         self._tasks: list[asyncio.Task[Generation]] = []
@@ -200,7 +202,7 @@ class Choices:
         # a notice or an error is not sent, so the prompt can still be shortened after it
         if kind not in (events.CallbackEvent.SYSTEM, events.CallbackEvent.ERROR):
             self._has_begun.set()
-        return log_warnings(event)
+        return self._callback(event)
 
     def _stats(self, index: int) -> events.Stats:
         """The measures of a choice so far, none if its prompt is not read yet."""
@@ -258,12 +260,12 @@ async def open_choices(
 ) -> AsyncGenerator[Choices]:
     """Prefill, then generate `count` answers in the background until the context ends.
 
-    Entering it raises the errors of `Backend.prefill_session`, which reports to `callback`. The
-    choices of `later` follow, one for each.
+    Entering it raises the errors of `Backend.prefill_session`. `callback` gets the events of the
+    prompt and of the answers. The choices of `later` follow, one for each.
     """
     prefilling = answering.observer.prefilled(answering.backend, session, callback, count)
     async with prefilling as handles:
-        choices = Choices(answering, handles, later)
+        choices = Choices(answering, handles, later, callback)
         try:
             yield choices
         finally:

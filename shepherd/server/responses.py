@@ -126,12 +126,15 @@ class EventStreamResponse(Response):
     async def _opened(self, held: AsyncExitStack, scope: Scope, send: Send) -> Frames:
         """The frames; while the prompt waits for others, comments tell the client its place."""
         opening = asyncio.create_task(held.enter_async_context(self._open_frames()))
+        last_waits = ""
         try:
             while not opening.done():
                 await asyncio.wait({opening}, timeout=PLACE_SECONDS)
                 waits = record_of(scope).waits
-                if waits and not opening.done() and self._filler.startswith(":"):
-                    await self._write(scope, send, f": {waits}\n\n")
+                # a plain filler says that the wait is over
+                if (waits or last_waits) and not opening.done() and self._filler.startswith(":"):
+                    await self._write(scope, send, self._silence(scope))
+                last_waits = waits
         finally:
             await end_tasks(opening)  # if the client has left; its error is raised below
         return await opening
@@ -144,7 +147,12 @@ class EventStreamResponse(Response):
             if not self._has_begun:  # an error response can still be sent
                 raise
             return record_of(scope).error_event(self._to_error(error))
-        return self._filler if frames is None else frames
+        return self._silence(scope) if frames is None else frames
+
+    def _silence(self, scope: Scope) -> str:
+        """What fills silence: the place at which the prompt waits, if it does."""
+        waits = record_of(scope).waits
+        return f": {waits}\n\n" if waits and self._filler.startswith(":") else self._filler
 
     async def _write(self, scope: Scope, send: Send, text: str, *, more: bool = True) -> None:
         """Send a part of the body, before the first one the headers."""

@@ -234,9 +234,11 @@ class Serving(Struct, frozen=True, eq=False):
         record = current_record()
 
         def listen(event: events.Event) -> bool:
-            if isinstance(event, events.PrefillProgress) and record is not None:
-                record.waits = event.waits
-                self.options.note_place(event)
+            progress = event if isinstance(event, events.PrefillProgress) else None
+            if record is not None:
+                record.waits = progress.waits if progress else ""
+            if progress:
+                self.options.note_place(progress)
             return callback(event)
 
         work = Work(

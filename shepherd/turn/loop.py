@@ -219,7 +219,7 @@ class _Turn:
 
     def _note_read(self, event: events.Event) -> bool:
         """Forward an event of the prompt's reading; the ledger counts the tokens."""
-        if isinstance(event, events.PrefillProgress):
+        if isinstance(event, events.PrefillProgress) and not event.place:
             self.session.ledger.context_used = event.done
             self.session.ledger.context_size = self.backend.info.context_size
         return self.stream.send(event)

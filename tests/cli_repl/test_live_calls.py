@@ -86,6 +86,10 @@ def test_the_status_counts_a_prompt_while_it_is_read() -> None:
     status = Status(model="pup", context_size=8192, directory="work")
     renderer = Renderer(surface, status)
     renderer(PrefillProgress(2557, 5557, 193))
+    assert renderer.activity.label == "reading the prompt"
+    assert "2.6k/8.2k tokens (31%)" in status_text(status, 100, "·")
+    renderer(PrefillProgress(0, 5557, place=2, seconds=30.0))
+    assert renderer.activity.label == "waiting, position 2 in the queue, about 30 s"
     assert "2.6k/8.2k tokens (31%)" in status_text(status, 100, "·")
 
 

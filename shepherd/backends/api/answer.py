@@ -12,7 +12,7 @@ from shepherd import errors, events, json_text, messages, sampling
 from shepherd.backends.api import stream
 from shepherd.backends.api.adapter import Adapter
 from shepherd.backends.api.calls import CallCollector, CollectedCalls, as_text
-from shepherd.backends.api.framing import StreamDecoder, StreamEvent, decoder_for
+from shepherd.backends.api.framing import COMMENT, StreamDecoder, StreamEvent, decoder_for
 from shepherd.backends.api.history import SurrogateJoiner, replace_surrogates, sanitize_object
 from shepherd.backends.api.http.client import reason
 from shepherd.backends.base import Generation
@@ -40,15 +40,18 @@ class Answer:
         logprobs: list[sampling.TokenLogprob] | None = None,
         *,
         prompted_tools: bool = False,
+        prompt_tokens: int = 0,
     ) -> None:
         """`logprobs` receives those of the content's tokens, before its events are sent.
 
-        `prompted_tools`: the prompt asks the model to print calls.
+        `prompted_tools`: the prompt asks the model to print calls. `prompt_tokens` are estimated.
         """
         self.cancelled = False
         self.started = False
         self.usage = stream.Usage()
         self.error: stream.Error | None = None
+        self._prompt_tokens = prompt_tokens
+        self._waits = False  # the prompt waits for others, as a comment has said
         self._calls = CallCollector()
         self._extra: messages.JsonObject = {}
         """Data that the API needs back with the message."""
@@ -95,6 +98,14 @@ class Answer:
                     self._take_one(delta)
                 only_usage_counts = self.ended
         self._take_text(text)
+
+    def take_comment(self, text: str) -> None:
+        """Tell the place at which a Shepherd lets the prompt wait, and the end of that wait."""
+        total = self._prompt_tokens
+        place = None if self.started else events.PrefillProgress.waiting(text, total)
+        if place or self._waits:
+            self._waits = place is not None
+            self._send(place or events.PrefillProgress(0, total))
 
     def complete(self, stats: events.Stats, broken: str = "") -> Generation:
         """Send the held text, a warning if needed, STATS, STOP and the calls.
@@ -334,6 +345,9 @@ class Reading:
         deltas: list[stream.Delta] = []
         for name, data, _id in received:
             text = data.strip()
+            if name == COMMENT:
+                self._answer.take_comment(text.decode("utf-8", "replace"))
+                continue
             self._has_done_mark = self._has_done_mark or text == _DONE
             if self._has_done_mark:
                 break

@@ -235,8 +235,14 @@ class ApiBackend(Backend):
         """One request; raises Failure if no part of the answer arrived."""
         await self.client.limiter.admit(prefilled.prompt_tokens, gate.tell_wait)
         prompt, logprobs = prefilled.prompt, prefilled.logprobs
-        prompted = prompt.prompted_tools
-        answer = Answer(prompt.adapter, prompt.session, gate, logprobs, prompted_tools=prompted)
+        answer = Answer(
+            prompt.adapter,
+            prompt.session,
+            gate,
+            logprobs,
+            prompted_tools=prompt.prompted_tools,
+            prompt_tokens=prefilled.prompt_tokens,
+        )
         reading = Reading(prompt.adapter.decoder(), answer, self.client.clock)
         answer.cancelled = gate.closed  # the user may have cancelled during a pause
         if not answer.cancelled:

@@ -11,6 +11,10 @@ MAX_EVENT_BYTES = 16 * 1024 * 1024
 """An event with more bytes is an error."""
 
 
+COMMENT = ":"
+"""The name of a comment among server-sent events; its data is the text."""
+
+
 class StreamEvent(NamedTuple):
     """One event with its raw data; `name` and `id` are "" if the framing or the server has none."""
 
@@ -62,16 +66,18 @@ class SSEDecoder(StreamDecoder):
     def _take(self, line: bytes, events: list[StreamEvent]) -> None:
         """Read one line; an empty one ends an event, which is added to `events`.
 
-        Other fields than data, event and id are ignored, and so are comments (lines with ":").
+        A comment is an event of its own. Other fields than data, event and id are ignored.
         """
         if not line:
-            if self._data:  # else the event was only a comment, to keep the connection alive
+            if self._data:
                 events.append(StreamEvent(self._name, b"\n".join(self._data), self._id))
             self._name, self._id, self._data, self._data_size = "", "", [], 0
             return
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
-        if field == b"data":
+        if not field:
+            events.append(StreamEvent(COMMENT, value))
+        elif field == b"data":
             self._data_size += len(line)
             _check_size(self._data_size, self._max_bytes)
             self._data.append(value)

@@ -182,9 +182,9 @@ class Renderer:
             case events.ToolResult():
                 self._on_tool_result(event)
             case events.PrefillProgress():
-                progress = f"{event.done} of {event.total} tokens"
+                progress = f"{event.done} of {event.total} tokens" if event.done else ""
                 self.activity.start(event.waits or "reading the prompt", progress)
-                self._status.context_used = event.done
+                self._status.context_used = event.done or self._status.context_used
             case events.PlanUpdate():
                 self.settle()
                 self._surface.show(*self._plan.take(event))

@@ -68,11 +68,8 @@ _KINDS = {update: kind for kind, update in _UPDATES.items()}
 
 
 def from_event(event: events.Event) -> tuple[UpdateKind, JsonObject] | None:
-    """An event as an update; None for events that other clients do not need.
-
-    These are the prompt, which is sent as a message, and the progress of reading it.
-    """
-    if isinstance(event, events.UserPrompt | events.PrefillProgress):
+    """An event as an update; None for the prompt, which is sent as a message."""
+    if isinstance(event, events.UserPrompt):
         return None
     data = events.event_to_json(event)
     return _UPDATES[data.pop("kind")], data

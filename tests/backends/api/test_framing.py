@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from shepherd.backends.api import stream
 from shepherd.backends.api.framing import (
+    COMMENT,
     LinesDecoder,
     SniffedDecoder,
     SSEDecoder,
@@ -65,7 +66,7 @@ def test_what_was_written_is_read(events: list[tuple[str, str]], end: bytes, mar
     data = mark
     for name, text in events:
         lines = [f"event: {name}"] if name else []
-        lines += [": ping", "data: " + json.dumps(text)]
+        lines += ["data: " + json.dumps(text)]
         data += b"".join(line.encode() + end for line in lines) + end
     expected = [StreamEvent(name, json.dumps(text).encode()) for name, text in events]
     assert decoded(decoder_for(stream.Framing.SSE), [data]) == expected
@@ -77,6 +78,7 @@ def test_details_of_server_sent_events() -> None:
 
     assert read(b"data: a\ndata:b\n\n") == [StreamEvent("", b"a\nb")]
     assert read(b"event: x\n\ndata: y\n\n") == [StreamEvent("", b"y")]
+    assert read(b": ping\ndata: y\n\n") == [StreamEvent(COMMENT, b"ping"), StreamEvent("", b"y")]
     assert read(b"data: no end") == [StreamEvent("", b"no end")]
     assert read(b"data: [DONE]\r\n\r\n") == [StreamEvent("", b"[DONE]")]
     assert read(b"data: \xff\n\n") == [StreamEvent("", b"\xff")]

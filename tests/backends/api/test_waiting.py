@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
+from shepherd.backends.api import stream
 from shepherd.backends.api.answer import Answer, Reading
 from shepherd.backends.api.stream import Framing
-from shepherd.events import CallbackEvent, Event
+from shepherd.events import CallbackEvent, Event, PrefillProgress, Text
 from tests.backends.api.plain_adapter import PlainAdapter, PlainDecoder
 from tests.backends.api.support import Events, FakeTime, asking
 
@@ -71,6 +72,17 @@ async def test_an_error_of_the_callback_comes_out(stop_at: int) -> None:
     body = Body("a", "b", None, "c")
     with pytest.raises(ZeroDivisionError):
         await read(body, Failing(stop_at=stop_at))
+
+
+async def test_the_place_in_a_queue_is_told_until_the_answer_begins() -> None:
+    seen: list[Event] = []
+    answer = Answer(PlainAdapter(), asking(), lambda e: not seen.append(e), prompt_tokens=7)
+    waits = [PrefillProgress(0, 7, place=2, seconds=9.0), PrefillProgress(0, 7, place=1)]
+    for comment in ("keep-alive", *(one.waits for one in waits), "keep-alive", "keep-alive"):
+        answer.take_comment(comment)
+    answer.take([stream.Text("a")])
+    answer.take_comment(waits[0].waits)
+    assert seen == [*waits, PrefillProgress(0, 7), Text("a")]
 
 
 async def test_a_cancel_ends_the_wait() -> None:

@@ -55,13 +55,14 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(ToolCall, name, name, arguments),
     st.builds(ToolResult, name, name, text),
     st.builds(Notice, text, topics, st.just("") | name),
+    st.builds(PrefillProgress, counts, counts, counts),
+    st.builds(PrefillProgress, counts, counts, counts, st.integers(1, 999), seconds),
     st.builds(PlanUpdate, steps, id=st.just("") | name),
     st.builds(PlanUpdate, proposal=name, id=st.just("") | name),
     st.builds(Failure, text, name),
     st.builds(Stop, st.sampled_from(FinishReason)),
     stats,
 )
-others = st.builds(UserPrompt, text) | st.builds(PrefillProgress, counts, counts, counts)
 
 
 @given(events)
@@ -72,7 +73,7 @@ def test_every_event_survives_the_wire(event: Event) -> None:
     assert to_event(kind, json.loads(to_json(data))) == event
 
 
-@given(events | others)
+@given(events | st.builds(UserPrompt, text))
 @example(Stats(0, 2**40, 0, 1e-300, 0.0))
 @example(Stats(2**40, 0, 0, 1e-300, 0.0))
 def test_every_event_survives_its_encoding(event: Event) -> None:
@@ -84,6 +85,13 @@ def test_other_content_is_no_plan(content: str) -> None:
     assert to_event(UpdateKind.NOTICE, {"topic": "plan", "text": content}) == PlanUpdate()
 
 
-def test_the_prompt_and_its_progress_stay_here() -> None:
+def test_the_prompt_stays_here() -> None:
     assert from_event(UserPrompt("hi")) is None
-    assert from_event(PrefillProgress(1, 2)) is None
+
+
+@given(counts, st.integers(1, 999), st.integers(0, 10**6))
+def test_a_place_is_read_from_its_sentence(total: int, place: int, seconds: int) -> None:
+    progress = PrefillProgress(0, total, place=place, seconds=seconds)
+    assert PrefillProgress.waiting(progress.waits, total) == progress
+    assert PrefillProgress.waiting(f"{progress.waits}!", total) is None
+    assert PrefillProgress.waiting("keep-alive", total) is None

@@ -122,7 +122,9 @@ const RECEIVERS = {
   thinking: (data) => grow("thinking", data),
   notice(data) {
     if (data.topic === "output" || data.topic === "task") conversation.output(data.id, data.text);
-    else if (data.topic === "plan") conversation.note(planText(data.text));
+    else if (data.topic === "prefill") {
+      if (data.place) announce(`Waiting, position ${data.place} in the queue of the model.`);
+    } else if (data.topic === "plan") conversation.note(planText(data.text));
     else if (data.topic === "mode") conversation.note(`The approval mode is ${data.text}.`);
     else if (isDiff(data.text.slice(data.text.indexOf("\n") + 1))) conversation.append(shownInFull(data.text.slice(data.text.indexOf("\n") + 1)));
     else conversation.note(data.text);
