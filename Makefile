@@ -59,15 +59,15 @@ test-long: soak      ## all examples, conversations of 2,000 turns, 100 killed s
 	@SHEPHERD_EXAMPLES=long KILLED_SESSIONS=100 $(BIN)/pytest $(PARALLEL) -m "long or hypothesis" \
 		--timeout 3600
 
-test-clients: .venv-dev   ## install the clients of docs/clients.md, then run their tests
+test-clients: .venv-dev   ## install the clients of docs/clients.md, run their tests, write their versions there
 	@uv=$$(command -v uv || echo $(BIN)/uv) && $$uv pip install -q --python $(BIN)/python --group clients && \
 	$$uv pip install -q --python $(BIN)/python --target $(CLIENTS)/python --group frameworks && \
 	export UV_TOOL_DIR=$(CLIENTS)/tools UV_TOOL_BIN_DIR=$(CLIENTS)/bin && \
 	$$uv tool install -q aider-chat && $$uv tool install -q hermes-agent
 	@npm install --silent --prefix $(CLIENTS) $(NPM)
 	@-npm install --silent --prefix $(CLIENTS) @kilocode/cli@7.7 # not for every machine
-	@PATH=$(CLIENTS)/bin:$(CLIENTS)/node_modules/.bin:$$PATH $(BIN)/pytest tests/clients
-	@PYTHONPATH=$(CLIENTS)/python $(BIN)/pytest tests/clients/test_frameworks.py
+	@CLIENT_VERSIONS=1 PATH=$(CLIENTS)/bin:$(CLIENTS)/node_modules/.bin:$$PATH $(BIN)/pytest tests/clients
+	@CLIENT_VERSIONS=1 PYTHONPATH=$(CLIENTS)/python $(BIN)/pytest tests/clients/test_frameworks.py
 
 conformance: .venv-dev   ## let judges of others try every protocol, and write docs/conformance.md (JUDGES names some)
 	@$(BIN)/python -m scripts.conformance $(JUDGES)

@@ -17,8 +17,9 @@ PAGE = ROOT / "docs" / "clients.md"
 SERVER = "http://127.0.0.1:8000"
 """The address of the server on the page."""
 
-_ROW = re.compile(
-    r"^\| \[([^\]]+)\]\(#[\w-]+\) \| ([^|]+?) \| ([^|]+?) \| \[[^\]]+\]\(([^)]+)\) \|$"
+ROW = re.compile(
+    r"^\| \[(?P<client>[^\]]+)\]\(#[\w-]+\) \| (?P<api>[^|]+?) \| (?P<version>[^|]+?) \| [^|]+? \| "
+    r"\[[^\]]+\]\((?P<test>[^)]+)\) \|$"
 )
 _BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 _FILE = re.compile(r"`~/([^`]+)`[^`]*```\w+\n(.*?)```", re.DOTALL)
@@ -33,8 +34,8 @@ def sections() -> dict[str, str]:
 
 def rows(text: str = "") -> list[tuple[str, str, str]]:
     """The client, the API and the test file of each row of the page, or of a text."""
-    matches = map(_ROW.match, (text or PAGE.read_text("utf-8")).splitlines())
-    return [(row[1], row[2], row[4]) for row in matches if row]
+    matches = map(ROW.match, (text or PAGE.read_text("utf-8")).splitlines())
+    return [(row["client"], row["api"], row["test"]) for row in matches if row]
 
 
 def marks(path: Path) -> set[tuple[str, str]]:

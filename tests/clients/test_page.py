@@ -6,6 +6,7 @@ import pytest
 
 from tests.clients.models import ENGINE_CONTEXT
 from tests.clients.page import PAGE, block, marks, rows, sections
+from tests.clients.versions import with_versions
 
 HERE = Path(__file__).parent
 MARKED = {
@@ -36,6 +37,13 @@ def test_the_context_is_that_of_the_tests() -> None:
     assert f"{ENGINE_CONTEXT:,}" in sections()["Coding agents"]
 
 
+def test_versions_are_written_into_the_rows_that_ran() -> None:
+    text = PAGE.read_text("utf-8")
+    changed = with_versions(text, {("openai", "Chat"): "99.9"})
+    [line] = set(changed.splitlines()) - set(text.splitlines())
+    assert line.startswith("| [openai](#openai) | Chat | 99.9 | `base_url` with `/v1` | [test]")
+
+
 def test_a_row_without_a_test_is_seen() -> None:
-    line = "| [x](#x) | Chat | `y` | [test](../tests/clients/test_none.py) |\n"
+    line = "| [x](#x) | Chat | 1.0 | `y` | [test](../tests/clients/test_none.py) |\n"
     assert ("x", "Chat", "../tests/clients/test_none.py") in rows(PAGE.read_text("utf-8") + line)
