@@ -13,7 +13,7 @@ from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.models import BUILTIN_NAME, builtin_model
 from tests.examples import some
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, POLL
 from tests.server.harness import CHAT, HI, RunningServer, Scripted, scripted
 
 Engine = RunningServer[LlamaCppBackend]
@@ -47,6 +47,7 @@ def test_bad_requests_are_refused_while_others_are_served(server: Engine, name: 
             assert httpx.post(server.url + CHAT, json=body, timeout=PATIENCE).status_code == 200
             assert httpx.get(f"{server.url}/health", timeout=PATIENCE).status_code == 200
             served += 1
+            stop.wait(POLL)
 
     thread = threading.Thread(target=others)
     thread.start()

@@ -2,12 +2,13 @@
 
 import json
 import socket
+import time
 from contextlib import ExitStack, suppress
 
 import pytest
 
 from shepherd.server.settings import ServerSettings
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, POLL
 from tests.server.harness import scripted
 
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
@@ -45,7 +46,7 @@ def test_trailers_have_the_same_limit(path: bytes, trailers: bytes) -> None:
                 assert sock.recv(100).startswith(b"HTTP/1.1 404 ")
             with suppress(OSError):
                 while sock.sendall(trailers) is None:
-                    pass
+                    time.sleep(POLL)
         server.until(lambda: server.connections == server.tasks == 0)
 
 
