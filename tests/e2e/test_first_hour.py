@@ -61,6 +61,7 @@ class Hour:
         self._shell = shell
         self._url = url
         self._talks = False
+        self._typed = ""
 
     def play(self, typed: str, shown: list[str]) -> None:
         if not typed:
@@ -93,10 +94,12 @@ class Hour:
         else:
             self._shell.wait_for(r"approve: ask · \w+\s*\Z")
         self._shell.say(typed[2:])
+        self._typed = typed
 
     def _screen(self) -> str:
-        """What the terminal has shown, without empty lines."""
-        return "\n".join(filter(str.strip, self._shell.text().splitlines()))
+        """What the terminal shows since the last line that was typed, without empty lines."""
+        lines = "\n".join(filter(str.strip, self._shell.text().splitlines()))
+        return lines[max(lines.rfind(self._typed), 0) :]
 
 
 def test_the_hour_goes_as_the_page_tells() -> None:
