@@ -103,7 +103,7 @@ class Hour:
 
 
 def test_the_hour_goes_as_the_page_tells() -> None:
-    with TemporaryDirectory() as place:
+    with TemporaryDirectory(ignore_cleanup_errors=True) as place:
         home = Path(place)
         for folder in ("bin", "notes", "shepherd"):
             (home / folder).mkdir()
