@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import traceback
+from importlib import import_module
 from pathlib import Path
 
 from tests.clients.llamacpp.program import run
@@ -37,6 +38,8 @@ while starter.recv(100):
 def main() -> int:
     """Run pytest beside a process that forks the servers; returns its exit code."""
     folder, *arguments = sys.argv[1:]
+    for module in ("shepherd.mcp.links", "shepherd.mcp.tool"):
+        import_module(module)  # which a server imports late, and slowly
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
         path = home / "socket"
