@@ -33,6 +33,11 @@ MAX_TEXT = 262_144
 """Characters of the longest schema."""
 
 MAX_DEPTH = 64
+MAX_CHOICES = 4
+"""Names on which others depend: each doubles the grammar of its object."""
+_DEPENDENT = ("dependentRequired", "dependentSchemas", "dependencies")
+"""Other names or a schema by name; earlier drafts have both under the last keyword."""
+
 MAX_INTEGER = 10**18 - 1
 """The bound of an integer without bounds, because an answer can't have endless digits."""
 
@@ -249,7 +254,7 @@ class _Preparation(Struct):
             raise InvalidRequestError(f"The JSON schema has {str(schema)[:40]!r} as a schema.")
         if depth > MAX_DEPTH:
             raise InvalidRequestError(f"The JSON schema nests deeper than {MAX_DEPTH}.")
-        source = self._with_names(cast(JsonObject, schema))
+        source = self._with_names(_with_choices(cast(JsonObject, schema)))
         for name in _declared_types(source):
             if name not in _TYPES:
                 raise InvalidRequestError(
@@ -340,6 +345,20 @@ class _Preparation(Struct):
         if is_beyond:
             self.unenforced.add(key)
         return is_beyond
+
+
+def _with_choices(schema: JsonObject) -> JsonObject:
+    """What depends on a name, in keywords that llguidance has: the name is missing, or it fits."""
+    choices: list[JsonObject] = []
+    for keyword in _DEPENDENT:
+        for name, needs in as_object(schema.get(keyword)).items():
+            names = as_list(needs)
+            rest = {"required": names} if names or needs == [] else needs
+            choices.append({"anyOf": [{"properties": {name: False}}, rest]})
+    if not 0 < len(choices) <= MAX_CHOICES:
+        return schema
+    kept = {key: value for key, value in schema.items() if key not in _DEPENDENT}
+    return kept | {"allOf": [*as_list(schema.get("allOf")), *choices]}
 
 
 def _as_complete(schema: JsonObject) -> JsonObject:

@@ -141,6 +141,23 @@ ENFORCED: list[tuple[Any, list[Any], list[Any]]] = [
         [{}, {"ab": "x", "a": 1}],
         [{"b": 1}, {"ab": 1, "": 1}, []],
     ),
+    (
+        {
+            "type": "object",
+            "properties": {"card": SHORT, "address": SHORT, "name": SHORT},
+            "required": ["name"],
+            "dependentRequired": {"card": ["address"], "address": ["name"]},
+        },
+        [{"name": "a"}, {"card": "a", "address": "a", "name": "a"}, {"address": "a", "name": "a"}],
+        [{}, {"card": "a", "name": "a"}, {"address": "a"}, {"name": "a", "other": 1}],
+    ),
+    (
+        CLOSED | {"dependencies": {"a": {"properties": {"a": {"const": 3}}}}},
+        [{}, {"a": 3}],
+        [{"a": 4}],
+    ),
+    (CLOSED | {"dependentSchemas": {"a": False}}, [{}], [{"a": 3}]),
+    (CLOSED | {"dependentSchemas": {"a": True}, "dependencies": {"a": []}}, [{}, {"a": 3}], [1]),
     ({"type": "object"}, [{}, {"a": {"b": [1]}}], [[], 1]),
     (
         {
@@ -172,8 +189,7 @@ def test_strict_takes_what_fits_and_nothing_else(
         ({"if": {"const": 1}, "then": {"const": 1}}, "if"),
         ({"type": "array", "contains": SHORT}, "contains"),
         ({"type": "array", "items": {"properties": {"a": {"not": SHORT}}}}, "not"),
-        (CLOSED | {"dependentRequired": {"a": ["b"]}}, "dependentRequired"),
-        (CLOSED | {"dependencies": {"a": ["b"]}}, "dependencies"),
+        (CLOSED | {"dependentRequired": {n: ["b"] for n in "acdef"}}, "dependentRequired"),
         (CLOSED | {"propertyNames": SHORT}, "propertyNames"),
         (MAP | {"propertyNames": {"enum": ["a"], "maxLength": 3}}, "propertyNames"),
         (MAP | {"propertyNames": {"type": "integer", "enum": ["1"]}}, "propertyNames"),
