@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from shepherd.backends.inprocess.answer import Finished, Queued
 from shepherd.backends.llamacpp.native.context import Interrupt, Span
-from shepherd.backends.llamacpp.native.devices import CPU_FLASH_LIMITS
 from shepherd.backends.llamacpp.scheduling.job import Account, Job, Phase
 from shepherd.backends.tenant import Tenant, TenantKind, serving_tenant
 from shepherd.errors import BusyError
@@ -122,25 +121,6 @@ def test_a_person_comes_before_all_others(llama: Path) -> None:
         assert engine.time - began <= TICK * 60 + 0.2  # as if it were alone
         engine.run()
         assert {*engine.ended()} == {person, *others}
-    finally:
-        engine.close()
-
-
-@pytest.mark.parametrize(("length", "step"), [(60, 64), (33, 64), (20, 20), (64, 64)])
-def test_a_short_prompt_is_read_with_a_part_of_one_that_waits(
-    llama: Path, length: int, step: int
-) -> None:
-    """With flash attention 64 tokens take less time than 60."""
-    engine = Engine(llama, 3, limits=CPU_FLASH_LIMITS)
-    try:
-        other = engine.come(AGENT, 600, 40, seed=1)
-        engine.step_until(lambda: engine.time > 3)
-        person = engine.come(PERSON, length, 10, seed=3)
-        engine.context.batches.clear()
-        engine.step_until(lambda: person.prompt_done)
-        assert sum(len(span.tokens) for span in engine.context.batches[0]) == step
-        engine.run()
-        assert {*engine.ended()} == {person, other}
     finally:
         engine.close()
 
