@@ -63,9 +63,7 @@ def _verdict(
         if said != counted:
             failures.append(f"answers say {said} {kind} tokens, the server counted {counted}")
     total = seen.good + len(seen.bad) + len(seen.tokens)
-    title = (
-        f"{'GuideLLM' if name == 'guidellm' else name}, requests that succeed and sums of tokens"
-    )
+    title = "GuideLLM" if name == "guidellm" else name
     return Verdict(
         f"{title}, requests that succeed and sums of tokens that agree",
         version(interpreter, name),
