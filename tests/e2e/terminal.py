@@ -124,8 +124,11 @@ class Terminal:
         self.wait_for(rf"(?m)^[›>] \d {word} |\[{word}\]")
         question = self._newest_question()
         while True:
-            time.sleep(QUIET)
+            rested = time.monotonic() + QUIET
+            while time.monotonic() < rested:
+                self._read(0.05)
             self.send(ENTER)
+            self._read(1.0)  # what the screen says may be of an earlier Enter
             self._wait(lambda: self._took_enter(question), "Enter taken", TIMEOUT)
             if re.search("Too soon|Enter shows", self.visible()) is None:
                 return
