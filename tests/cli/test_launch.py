@@ -119,8 +119,12 @@ sys.exit(7)
 
 def test_ctrl_c_is_for_the_agent_and_leaves_it_its_server(program: Program) -> None:
     work = """
-import signal, urllib.request
-signal.signal(signal.SIGINT, lambda *_: os.write(1, b"interrupted\\n"))
+import signal, threading, urllib.request
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def heard():
+    while signal.sigwait({signal.SIGINT}):  # a handler may run only after the next line is read
+        os.write(1, b"interrupted\\n")
+threading.Thread(target=heard, daemon=True).start()
 before = os.tcgetpgrp(0) == os.getpgrp()
 print("ready", before, flush=True)
 for line in sys.stdin:
