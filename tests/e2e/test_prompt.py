@@ -4,6 +4,8 @@ import re
 import stat
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.conftest import Start
 from tests.e2e.terminal import ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, ENTER, ESCAPE, TAB, Terminal
 
@@ -64,10 +66,12 @@ def test_a_message_steers_the_turn_and_a_waiting_one_is_taken_back(
     assert "second" not in terminal.settle()
 
 
+@pytest.mark.parametrize("command", ["sleep 600", "trap '' TERM; while :; do sleep 1; done"])
 def test_a_message_that_waited_does_not_become_a_part_of_a_command(
-    start: Start, work: Path
+    command: str, start: Start, work: Path
 ) -> None:
-    script = 'call: execute_command {"command": "sleep 600"}\n---\ntext: second answer\n'
+    """Also while the command of the turn takes its time to end."""
+    script = f'call: execute_command {{"command": "{command}"}}\n---\ntext: second answer\n'
     terminal = start(script, "--approve", "all")
     terminal.wait_for("approve: all")
     terminal.say("one")
@@ -79,6 +83,7 @@ def test_a_message_that_waited_does_not_become_a_part_of_a_command(
     terminal.wait_for("waiting: touch")
     terminal.send("\x1b")
     terminal.wait_for("› !touch by-command")
+    terminal.wait_for("was interrupted by the user")  # the command beside, at times the first one
     terminal.send("\r")
     terminal.wait_for("second answer")
     assert (work / "by-command").exists()

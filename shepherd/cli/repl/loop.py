@@ -212,7 +212,7 @@ class TerminalLoop(surface.Actions):
 
     def _runs_beside(self, text: str) -> bool:
         """Whether a text is a command that can run while the model works."""
-        if self._is_beside or not text:
+        if self._is_beside or self._queue.is_stopping or not text:
             return False
         if is_own_command(text):
             return self._frontend.runs_own_beside and sys.stdin.isatty()

@@ -39,6 +39,11 @@ class WorkQueue:
         """Whether a text is running."""
         return self._running is not None
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the running text was stopped and has not ended yet."""
+        return self._running is not None and self._running.cancelling() > 0
+
     def add(self, text: str) -> None:
         """Put `text` at the end, or before the texts that `hold` keeps back; these follow it."""
         # what the user sends next is meant to be done first
@@ -59,7 +64,7 @@ class WorkQueue:
 
     def stop(self) -> list[str]:
         """Stop the running text; returns the waiting ones, which are dropped too."""
-        if self._running is None or self._running.cancelling():  # a second press stops nothing
+        if self._running is None or self.is_stopping:  # a second press stops nothing
             return []
         waiting, self.waiting = self.waiting, []
         self._running.cancel()
