@@ -131,6 +131,21 @@ async def test_the_hints_say_only_what_is_true() -> None:
     running.cancel()
 
 
+async def test_what_is_kept_after_a_stop_says_when_it_goes_on() -> None:
+    desk = Desk()
+    running = await desk.work()
+    desk.queue.add("later")
+    desk.queue.hold(desk.queue.stop())
+    await settle()
+    assert "follow what you send next" in desk.shown()
+    desk.started.clear()
+    desk.queue.add("next")
+    await desk.started.wait()
+    assert "follow what you send next" not in desk.shown()
+    assert desk.queue.waiting == ["later"]
+    running.cancel()
+
+
 async def test_an_unused_message_is_next_and_nothing_steers_an_idle_prompt() -> None:
     desk = Desk()
     desk.waiting.steer("hello")

@@ -25,7 +25,7 @@ class WorkQueue:
         idle: Callable[[], None],
     ) -> None:
         self.waiting: list[str] = []
-        self._is_held = False
+        self.is_held = False
         """Whether the waiting texts stay until the user sends another one; see `hold`."""
         self._handle = handle
         self._interrupted = interrupted
@@ -47,14 +47,14 @@ class WorkQueue:
     def add(self, text: str) -> None:
         """Put `text` at the end, or before the texts that `hold` keeps back; these follow it."""
         # what the user sends next is meant to be done first
-        self.waiting.insert(0 if self._is_held else len(self.waiting), text)
-        self._is_held = False
+        self.waiting.insert(0 if self.is_held else len(self.waiting), text)
+        self.is_held = False
         self._arrived.set()
 
     def hold(self, texts: list[str]) -> None:
         """Keep `texts` until the next one is added: after a stop, nothing runs by itself."""
         self.waiting += texts
-        self._is_held = bool(self.waiting)
+        self.is_held = bool(self.waiting)
 
     def put_first(self, texts: list[str]) -> None:
         """Put `texts` at the front."""
@@ -73,7 +73,7 @@ class WorkQueue:
     async def run(self) -> None:
         """Run texts until cancelled; raises the errors of `handle`."""
         while True:
-            while self.waiting and not self._is_held:
+            while self.waiting and not self.is_held:
                 await self._run_one(self.waiting.pop(0))
             self._arrived.clear()  # before `idle`, which may add a text
             self._idle()
@@ -102,6 +102,7 @@ TYPING_COMMAND = "  Enter: after this turn."
 TYPING_BESIDE = "  Enter: now, while the model works."
 WHILE_WAITING = "  Up takes the last message back. Tab sends the first one now."
 COMMAND_WAITS = "  Up takes the last message back."
+WHILE_HELD = "  These follow what you send next. Up takes the last message back."
 
 
 def is_command(text: str) -> bool:
@@ -207,6 +208,8 @@ class WaitingMessages:
             keys = TYPING_BESIDE
         elif self._steering.can_steer and self._queue.busy and typed:
             keys = TYPING_COMMAND if is_command(typed) else WHILE_TYPING
+        elif self._queue.is_held:
+            keys = WHILE_HELD
         elif self._steering.can_steer and self._queue.waiting:
             keys = COMMAND_WAITS if is_command(self._queue.waiting[0]) else WHILE_WAITING
         return [*self.messages(), *([Piece(Text(keys, style="quiet"))] if keys else [])]
