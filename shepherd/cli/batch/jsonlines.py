@@ -151,6 +151,7 @@ class _Answers:
         try:
             while (line := await lines.get()) is not None:
                 number += 1
+                await asyncio.sleep(0)  # what this line may end or join begins before it
                 try:
                     await self._take(protocol.parse_input(line))
                 except protocol.InputError as error:
