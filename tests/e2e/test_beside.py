@@ -1,6 +1,7 @@
 """Commands that run while the model works."""
 
 import re
+from pathlib import Path
 
 from tests.e2e.conftest import Start
 from tests.e2e.terminal import ESCAPE
@@ -42,3 +43,21 @@ def test_esc_stops_a_command_that_runs_beside_the_model(start: Start) -> None:
     terminal.wait_for("interrupted by the user")
     terminal.say("more")
     terminal.wait_for("Again")
+
+
+def test_a_command_overtakes_no_other_one(start: Start, work: Path) -> None:
+    """The first one may change what the second one looks at."""
+    terminal = start("text: Done.\n")
+    terminal.wait_for(READY)
+    terminal.say("!until [ -e go ]; do sleep 0.05; done; echo fir''st")
+    terminal.wait_for("Esc stops")
+    for line in ("!echo sec''ond", "/stats"):
+        terminal.say(line)
+        terminal.wait_for(f"waiting: {line}")
+    (work / "go").touch()
+    shown = terminal.wait_for("messages answered")
+    assert re.findall("first|second|messages answered", shown) == [
+        "first",
+        "second",
+        "messages answered",
+    ]

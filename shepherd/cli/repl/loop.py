@@ -84,6 +84,8 @@ class TerminalLoop(surface.Actions):
         self._queue = WorkQueue(self._handle, self.renderer.interrupted, self._note_idle)
         self._beside: asyncio.Task[None] | None = None
         """The command that runs while the model works; one at a time."""
+        self._is_answering = False
+        """Whether what runs is a message, not a command."""
         self.waiting = WaitingMessages(
             self._queue, frontend, self.surface.restore, self.renderer.error
         )
@@ -124,7 +126,7 @@ class TerminalLoop(surface.Actions):
     def submit(self, text: str) -> None:
         """Put a message or a command into the queue."""
         self.surface.hint("")  # removes an earlier one
-        if self.busy and self._runs_beside(text):
+        if self._runs_beside(text):
             self._beside = asyncio.ensure_future(self._run_beside(text))
         elif text.strip():
             self._queue.add(text)
@@ -191,6 +193,7 @@ class TerminalLoop(surface.Actions):
             if is_own_command(text) and sys.stdin.isatty():
                 await self._frontend.run_own(text)
             elif command is None or self.table.is_message(command.name):
+                self._is_answering = True
                 await self._frontend.answer(text)
             else:
                 self.renderer.user(secrets.redact(text))
@@ -199,6 +202,7 @@ class TerminalLoop(surface.Actions):
         except ShepherdError as error:
             self.renderer.error(str(error))
         finally:
+            self._is_answering = False
             self.renderer.activity.stop()
             self.waiting.collect()  # what the turn did not take comes next
             self.surface.refresh()
@@ -211,8 +215,11 @@ class TerminalLoop(surface.Actions):
         return self._beside is not None and not self._beside.done()
 
     def _runs_beside(self, text: str) -> bool:
-        """Whether a text is a command that can run while the model works."""
-        if self._is_beside or self._queue.is_stopping or not text:
+        """Whether a text is a command that runs now, while the model answers.
+
+        Behind another command it waits: that may change what it looks at.
+        """
+        if not self._is_answering or self._is_beside or self._queue.is_stopping:
             return False
         if is_own_command(text):
             return self._frontend.runs_own_beside and sys.stdin.isatty()
