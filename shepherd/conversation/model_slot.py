@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from shepherd.backends.base import Backend, ModelInfo, ModelKind
 from shepherd.config import provider_book, settings
@@ -49,6 +49,8 @@ class ModelSlot(Struct, eq=False):
     lender: BackendOpener | None = None
     _stop_listening: Callable[[], None] = lambda: None
     _loading: asyncio.Task[Backend] | None = None
+    _switching: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by a choice of a model: another one begins with what this one has left."""
 
     @property
     def model_name(self) -> str:
@@ -119,8 +121,9 @@ class ModelSlot(Struct, eq=False):
 
         `name` as on the command line: see `model_from_user`. Otherwise like `switch_provider`.
         """
-        current = with_provider(self.config, self.provider)
-        return await self._switch(with_model(current, model_from_user(name, cwd)))
+        async with self._switching:
+            current = with_provider(self.config, self.provider)
+            return await self._switch(with_model(current, model_from_user(name, cwd)))
 
     async def switch_provider(self, selector: str) -> Backend:
         """Continue the same conversation at another provider, or locally for LOCAL.
@@ -131,11 +134,13 @@ class ModelSlot(Struct, eq=False):
         name = "" if selector == LOCAL else selector
         if name:
             self.providers.pick(name)
-        return await self._switch(with_provider(self.config, name))
+        async with self._switching:
+            return await self._switch(with_provider(self.config, name))
 
     async def reload(self) -> Backend:
         """Open the same model again after a permanent failure."""
-        return await self._switch(self.config)
+        async with self._switching:
+            return await self._switch(self.config)
 
     async def aclose(self) -> None:
         """Close the backend unless it is borrowed, or stop loading it."""

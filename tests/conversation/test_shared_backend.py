@@ -135,6 +135,40 @@ async def test_a_model_that_was_switched_away_from_stays_open_for_others(
     assert not lent[""].closed
 
 
+@pytest.mark.parametrize("fails", [False, True])
+async def test_of_two_choices_at_once_the_last_one_stays(
+    env: Mapping[str, str], work: Path, config: Config, *, fails: bool
+) -> None:
+    """Whether the first one can be opened or not; it is still being opened."""
+    lent = {"": Owned("text: hi"), "slow": Owned("text: late"), "work": Owned("text: there")}
+    book = ProviderBook(Paths.from_env(env), env)
+    for name in ("slow", "work"):
+        book.store.save(Provider(name=name, type="openai", model="m"))
+    opening, may_open = asyncio.Event(), asyncio.Event()
+
+    async def lend(config: Config) -> Backend:
+        if config.model.provider == "slow":
+            opening.set()
+            await may_open.wait()
+            if fails:
+                raise UnreachableError("It can't be reached.")
+        return lent[config.model.provider]
+
+    start = SessionStart()
+    async with open_borrowing(lend, unsaved(config), env, work, start, book) as conversation:
+        slot = conversation.slot
+        await slot.backend()
+        first = asyncio.create_task(slot.switch_provider("slow"))
+        await opening.wait()
+        second = asyncio.create_task(slot.switch_provider("work"))
+        await asyncio.wait([second], timeout=0.1)
+        may_open.set()
+        chosen, last = await asyncio.gather(first, second, return_exceptions=True)
+        assert isinstance(chosen, UnreachableError) if fails else chosen is lent["slow"]
+        assert last is await slot.backend() is lent["work"]
+        assert slot.config.model.provider == "work"
+
+
 async def test_each_conversation_follows_a_fallback_until_it_ends(
     env: Mapping[str, str], work: Path, config: Config
 ) -> None:
