@@ -8,6 +8,7 @@ from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
 from shepherd.conversation.shared.requests import State
 from shepherd.conversation.shared.session import SessionActions, SharedSession
+from shepherd.conversation.shared.updates import UpdateKind
 from shepherd.events import FinishReason
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.session import Session
@@ -95,3 +96,27 @@ async def test_a_request_that_waits_for_a_command_can_be_withdrawn(tmp_path: Pat
         await shared.submit("and now?", "me").done.wait()
     assert request.finish_reason is FinishReason.CANCELLED
     assert [m.content for m in conversation.session.messages] == ["and now?", "one"]
+
+
+async def test_a_prompt_waits_until_another_session_is_shared(tmp_path: Path) -> None:
+    may_count = asyncio.Event()
+
+    class SlowToCount(ScriptedBackend):
+        async def count_session_tokens(self, session: Session) -> int:
+            await may_count.wait()
+            return await super().count_session_tokens(session)
+
+    backend, other = SlowToCount(parse_script("text: one")), Session()
+    other.add(Message.user("before"))
+    conversation = HeldConversation(Session(), tmp_path, backend, saved={"other": other})
+    async with SharedSession(conversation.shared, conversation.actions, backend) as shared:
+        resuming = asyncio.create_task(shared.resume("other"))
+        await asyncio.sleep(0)
+        request = shared.submit("hello", "me")
+        for _ in range(10):  # the worker looks at the queue
+            await asyncio.sleep(0)
+        may_count.set()
+        await resuming
+        await request.done.wait()
+        kinds = [update.kind for update in shared.log.since(0) or ()]
+    assert kinds.index(UpdateKind.SNAPSHOT) < kinds.index(UpdateKind.STARTED)

@@ -199,22 +199,23 @@ class SharedSession:
         or waits; SessionStorageError if the database of sessions can't be used.
         """
         self._check_idle()
-        # the session that is left is not shared any more: it gets back the journal that saves it
-        shared_journal, self.session.journal = self.session.journal, self._journal
-        try:
-            self._conversation.resume(id)
-        except SessionError as error:
-            self.session.journal = shared_journal
-            if isinstance(error, SessionStorageError):
-                raise
-            raise updates.SharedSessionError(
-                updates.RefusalCode.SESSION_NOT_FOUND, str(error)
-            ) from error
-        self.session = self._conversation.session
-        await self._share_session()
-        own_id = self.log.id_of(self.log.last + 1)
-        data = {"update_id": own_id, "message": RESUMED}
-        self.log.publish(updates.UpdateKind.SNAPSHOT, data)
+        async with self._changing:  # prompts that come meanwhile are for the other session
+            # the session that is left is not shared any more: it gets its own journal back
+            shared_journal, self.session.journal = self.session.journal, self._journal
+            try:
+                self._conversation.resume(id)
+            except SessionError as error:
+                self.session.journal = shared_journal
+                if isinstance(error, SessionStorageError):
+                    raise
+                raise updates.SharedSessionError(
+                    updates.RefusalCode.SESSION_NOT_FOUND, str(error)
+                ) from error
+            self.session = self._conversation.session
+            await self._share_session()
+            own_id = self.log.id_of(self.log.last + 1)
+            data = {"update_id": own_id, "message": RESUMED}
+            self.log.publish(updates.UpdateKind.SNAPSHOT, data)
 
     def _check_idle(self) -> None:
         """Raise SharedSessionError while a request or a command uses the session."""
