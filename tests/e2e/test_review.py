@@ -123,7 +123,7 @@ def stopped_at_the_question(start: Start) -> Terminal:
 def apply_as_told(shown: str, files: Path) -> None:
     """Do what a notice about a patch says."""
     assert (files / "old").exists()
-    command = re.search(r"git -C .*\.patch", shown)
+    command = re.search(r"(?s)git -C .*?\.patch", shown)  # it may be wrapped
     assert command, shown
     subprocess.run(shlex.split(command[0]), check=True)
     assert not (files / "old").exists()
