@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from shepherd.cli.repl.queue import WaitingMessages, WorkQueue
 from shepherd.cli.terminal.paint import Painter
 from shepherd.errors import ShepherdError
+from tests.patience import PATIENCE
 
 
 class Sent:
@@ -30,12 +31,13 @@ class Sent:
 
 
 class Desk:
-    """A queue whose first entry never ends."""
+    """A queue whose first entry never ends; one that is stopped ends as soon as it `may_end`."""
 
     def __init__(self) -> None:
         self.prompt: list[str] = []
         self.errors: list[str] = []
-        self.started = asyncio.Event()
+        self.started, self.may_end = asyncio.Event(), asyncio.Event()
+        self.may_end.set()
         self.queue = WorkQueue(self._handle, lambda: None, self._idle)
         self.sent = Sent()
         self.waiting = WaitingMessages(
@@ -44,7 +46,11 @@ class Desk:
 
     async def _handle(self, _text: str) -> None:
         self.started.set()
-        await asyncio.Event().wait()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await self.may_end.wait()
+            self.waiting.collect()
 
     def _idle(self) -> None:
         self.waiting.collect()
@@ -143,6 +149,25 @@ async def test_what_is_kept_after_a_stop_says_when_it_goes_on() -> None:
     await desk.started.wait()
     assert "follow what you send next" not in desk.shown()
     assert desk.queue.waiting == ["later"]
+    running.cancel()
+
+
+async def test_a_message_for_a_turn_that_is_being_stopped_is_next_and_what_waited_follows() -> None:
+    desk = Desk()
+    desk.may_end.clear()
+    running = await desk.work()
+    desk.queue.add("later")
+    desk.queue.hold(desk.queue.stop())
+    await settle()
+    desk.waiting.steer("now")
+    await settle()
+    desk.started.clear()
+    desk.may_end.set()
+    async with asyncio.timeout(PATIENCE):
+        await desk.started.wait()
+    assert desk.queue.waiting == ["later"]
+    desk.queue.stop()
+    await settle()
     running.cancel()
 
 

@@ -156,14 +156,15 @@ class WaitingMessages:
     def steer(self, text: str) -> None:
         """Send `text`, or the first waiting message, into the running turn.
 
-        Commands, and messages while nothing runs, wait instead.
+        Commands, and messages while nothing runs or what runs is being stopped, wait instead.
         """
         is_first_waiting = not text.strip() and bool(self._queue.waiting)
         if is_first_waiting:
             text = self._queue.waiting.pop(0)
         if not text.strip():
             return
-        if not self._steering.can_steer or not self._queue.busy or is_command(text):
+        is_taken = self._steering.can_steer and self._queue.busy and not self._queue.is_stopping
+        if not is_taken or is_command(text):
             if is_first_waiting:  # it keeps its turn
                 self._queue.put_first([text])
             else:
