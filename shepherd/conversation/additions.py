@@ -78,8 +78,10 @@ class Additions(Struct, eq=False):
     async def opening(self, prompt: Message) -> Message:
         """The prompt with all notes; a prompt without notes stays as it is."""
         self._times_continued = 0  # a prompt begins another turn
-        notes = [*self._take_notes(), *[await preface() for preface in self.prefaces]]
-        return with_notes(prompt, [note for note in notes if note])
+        for preface in self.prefaces:
+            if text := await preface():
+                self.note(text)  # which waits for the next prompt if this one is stopped meanwhile
+        return with_notes(prompt, self._take_notes())
 
     async def between_rounds(self, *, ending: bool) -> Sequence[Message]:
         """The notes, then the user's messages; at the turn's end no notes alone."""

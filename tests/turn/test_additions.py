@@ -1,5 +1,7 @@
 """Messages that join a session during a turn."""
 
+import asyncio
+
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
 from shepherd.cli.terminal.attachments import without_attachments
@@ -67,6 +69,31 @@ async def test_a_message_joins_after_the_results_of_the_round() -> None:
         (Role.ASSISTANT, "one"),
     ]
     assert not additions.waiting
+
+
+async def test_notes_for_a_prompt_that_was_stopped_before_it_began_go_with_the_next_one() -> None:
+    asked = asyncio.Event()
+
+    async def told_once() -> str:
+        return "" if asked.is_set() else "The plan mode is on."
+
+    async def asks_the_user() -> str:
+        if asked.is_set():
+            return ""
+        asked.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    additions = Additions(prefaces=[told_once, asks_the_user])
+    additions.note("A command has ended.")
+    session = new_session(additions)
+    stopped = asyncio.create_task(answer(session, "text: one", Tools(additions)))
+    await asked.wait()
+    stopped.cancel()
+    await asyncio.wait([stopped])
+    await answer(session, "text: one", Tools(additions))
+    prompt = session.messages[0].content
+    assert prompt.index("A command has ended.") < prompt.index("The plan mode is on.")
 
 
 async def test_a_message_after_the_last_answer_continues_the_turn() -> None:
