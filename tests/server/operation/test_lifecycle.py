@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -315,11 +316,24 @@ async def test_signs_of_life_are_sent_twice_in_the_time_of_systemd(tmp_path: Pat
         assert env == {}
 
 
-def test_the_watchdog_of_another_process_is_ignored_and_no_socket_is_no_problem() -> None:
-    env = {"WATCHDOG_USEC": "1", "WATCHDOG_PID": "1", "NOTIFY_SOCKET": "/nowhere"}
-    notifier = Notifier.from_env(env)
-    notifier.send("READY=1")
+async def test_the_watchdog_of_another_process_is_ignored(tmp_path: Path) -> None:
+    import asyncio
+
+    with listener(tmp_path) as systemd:
+        for pid, heard in ((os.getppid(), []), (os.getpid(), [systemd])):
+            env = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "1000000"}
+            async with Notifier.from_env({**env, "WATCHDOG_PID": str(pid)}).beating():
+                await asyncio.sleep(0)  # the first sign is sent at once
+            assert select.select([systemd], [], [], 0)[0] == heard
+
+
+def test_a_socket_that_is_gone_is_logged_and_none_is_no_problem(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     Notifier().send("READY=1")
+    assert caplog.messages == []
+    Notifier.from_env({"NOTIFY_SOCKET": "/nowhere"}).send("READY=1")
+    assert ["READY=1" in message for message in caplog.messages] == [True]
 
 
 def test_an_abstract_socket_of_systemd_is_reached() -> None:
