@@ -25,6 +25,7 @@ from shepherd.conversation.shared.updates import CLIENT_HEADER, REQUEST_HEADER
 from shepherd.errors import ConfigError
 from shepherd.server import errors, responses
 from shepherd.server.access import limits, paths
+from shepherd.server.access.key import ApiKey, KeyScope
 from shepherd.server.access.keys import Admission, Keys
 from shepherd.server.access.meter import Meter
 from shepherd.server.front import ID_HEADER
@@ -38,6 +39,9 @@ _NAME_AND_PORT = r"(?P<name>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
 _HOST = re.compile(_NAME_AND_PORT, re.ASCII)
 _ORIGIN = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*://{_NAME_AND_PORT}", re.ASCII)
 _KEY_HEADERS = ("x-api-key", "x-goog-api-key")
+
+_RESERVING = {KeyScope.CHAT, KeyScope.EMBED}
+"""The scopes of paths whose requests reserve tokens."""
 
 CHECK_SECONDS = 1.0
 """The interval of checks whether a running request's key still exists; mostly one `stat`."""
@@ -89,6 +93,9 @@ class Guard(Struct, frozen=True, eq=False):
             key, sharing = record.admission.key, self.doors.settings.shared_prefix
             with serving_tenant(key.tenant(shares_prompts=sharing is SharedPrefix.PROMPT)):
                 await self._serve_while_valid(record.admission, scope, receive, send)
+            if record.is_uncounted:  # it has reserved no tokens, as a bad request
+                record.is_uncounted = False
+                self.doors.meter.limits.count_later(key)
 
     async def _admit(self, record: RequestRecord, scope: Scope) -> None:
         """Raise ApiError for a request that is not served; count it otherwise."""
@@ -100,7 +107,7 @@ class Guard(Struct, frozen=True, eq=False):
         elif not self._is_open(scope):
             secret = _sent_key(headers, scope["query_string"])
             record.admission = _checked_key(secret, keys)
-            await self._check_key(record.admission, scope)
+            await self._check_key(record, record.admission.key, scope)
         refusal = self.lifecycle.refusal(scope["method"], scope["path"])
         if refusal is not None:
             raise refusal
@@ -116,9 +123,8 @@ class Guard(Struct, frozen=True, eq=False):
         is_ctl = path.startswith(f"{paths.ADMIN_PREFIX}/") and is_local_socket(scope)
         return path in paths.OPEN_PATHS or is_ctl
 
-    async def _check_key(self, admission: Admission, scope: Scope) -> None:
+    async def _check_key(self, record: RequestRecord, key: ApiKey, scope: Scope) -> None:
         """Raise ApiError for what the key does not open; count the request otherwise."""
-        key = admission.key
         needed = self.doors.scopes.of(scope["method"], scope["path"])
         missing = needed - key.scopes
         if missing:
@@ -132,7 +138,9 @@ class Guard(Struct, frozen=True, eq=False):
             raise errors.ApiError(403, message, "insufficient_scope")
         # also where any key is enough, as for the tokens of a text
         if scope["method"] not in ("GET", "HEAD", "OPTIONS"):
-            await self.doors.meter.limits.count_request(key)
+            reserves = scope["method"] == "POST" and not needed.isdisjoint(_RESERVING)
+            counting = self.doors.meter.limits.count_request(key, reserves=reserves)
+            record.is_uncounted = not await counting
 
     async def _serve_while_valid(
         self, admission: Admission, scope: Scope, receive: Receive, send: Send

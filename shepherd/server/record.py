@@ -60,7 +60,8 @@ class RequestRecord(Struct, eq=False):
     for which it waited for a model, and `first_token` those from its arrival to the first text.
     `has_begun` and `has_ended` are about its response. `streams` tells that an answer has begun
     which the frame of an error can end; `failure` is then the status of that error. While the
-    prompt waits for others, `waits` tells its place.
+    prompt waits for others, `waits` tells its place. `is_uncounted` tells that the request does not
+    count against its key's limits yet.
     """
 
     id: str
@@ -81,6 +82,7 @@ class RequestRecord(Struct, eq=False):
     first_token: float | None = None
     failure: int = 0
     waits: str = ""
+    is_uncounted: bool = False
 
     @property
     def seconds(self) -> float:

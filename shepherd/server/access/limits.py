@@ -134,6 +134,11 @@ class Limiter:
         self._check(key, Resource.REQUESTS, 1)
         self.settle(Resource.REQUESTS, reserved=0, used=1)
 
+    def allows_request(self, key: ApiKey) -> bool:
+        """Whether a further request is within the limits."""
+        now, request_limits = self._now(), self._limits(key, Resource.REQUESTS)
+        return all(limit.window.free(limit.amount, now) > 0 for limit in request_limits)
+
     def grant_tokens(self, key: ApiKey, needed: int, wished: int) -> int:
         """`wished` tokens, or as many as are left, but at least `needed`.
 

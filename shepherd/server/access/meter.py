@@ -12,7 +12,7 @@ from shepherd.server.access import shared
 from shepherd.server.access.key import ApiKey
 from shepherd.server.access.usage import Usage, UsageStore, today
 from shepherd.server.generation import NO_TOKENS
-from shepherd.server.record import current_key
+from shepherd.server.record import current_key, current_record
 from shepherd.session import Session
 
 _NO_KNOWN_LIMIT = 2**62
@@ -72,6 +72,13 @@ class Meter(Struct, frozen=True, eq=False):
         if self.store is not None:
             self.store.add(used)
 
+    async def reserve(self, key: ApiKey, needed: int, wished: int) -> int:
+        """Hold tokens of the key, and count the request unless it is; see `reserve_tokens`."""
+        record, requests = current_record(), 0
+        if record is not None and record.is_uncounted:
+            record.is_uncounted, requests = False, 1
+        return await self.limits.reserve_tokens(key, needed, wished, requests=requests)
+
     def budget(self) -> "Budget":
         """The tokens of the request that is being served."""
         return Budget(self)
@@ -81,7 +88,7 @@ class Meter(Struct, frozen=True, eq=False):
         key = current_key()
         if key is not None and key.limits.counts_tokens:
             # only a reservation looks at the limits, so one token is held for a moment
-            self.limits.settle_tokens(key, await self.limits.reserve_tokens(key, 1, 1), 0)
+            self.limits.settle_tokens(key, await self.reserve(key, 1, 1), 0)
 
     @asynccontextmanager
     async def reading(
@@ -99,7 +106,7 @@ class Meter(Struct, frozen=True, eq=False):
         reserved = 0
         if key.limits.counts_tokens:
             tokens = await count()
-            reserved = await self.limits.reserve_tokens(key, tokens, tokens)
+            reserved = await self.reserve(key, tokens, tokens)
         try:
             yield read
         except asyncio.CancelledError:
@@ -171,7 +178,7 @@ class Budget(Struct, eq=False):
         left = self._held_tokens - used  # what earlier rounds held and have not used
         needed = max(0, prompt + 1 - left)
         wished = max(needed, prompt + answer - left)
-        self._held_tokens += await self.meter.limits.reserve_tokens(key, needed, wished)
+        self._held_tokens += await self.meter.reserve(key, needed, wished)
         return self._held_tokens - used - prompt
 
     def give_back(self, done: events.Stats) -> None:
@@ -188,15 +195,14 @@ class Budget(Struct, eq=False):
         is left, and get that as their limit.
         """
         answers = work.answers + len(work.prompts) - 1  # one for each prompt after the first
-        reserve_tokens = self.meter.limits.reserve_tokens
         if work.max_tokens == NO_TOKENS:
-            return await reserve_tokens(key, prompt, prompt)
+            return await self.meter.reserve(key, prompt, prompt)
         room = _answer_room(context, prompt)
         if work.max_tokens:
             needed = prompt + answers * min(work.max_tokens, room)
-            return await reserve_tokens(key, needed, needed)
+            return await self.meter.reserve(key, needed, needed)
         needed, wished = prompt + answers, prompt + answers * room
-        reserved = await reserve_tokens(key, needed, wished)
+        reserved = await self.meter.reserve(key, needed, wished)
         work.max_tokens = (reserved - prompt) // answers
         return reserved
 

@@ -178,26 +178,42 @@ class SharedLimits:
         closing = weakref.finalize(self, close_garbage, self._threads, self._database)
         closing.atexit = False  # at the exit the threads may still write
 
-    async def count_request(self, key: ApiKey) -> None:
-        """Count a request for all servers; raises ApiError if a limit is reached, or not known."""
+    async def count_request(self, key: ApiKey, *, reserves: bool = False) -> bool:
+        """Count a request for all servers; raises ApiError if a limit is reached, or not known.
+
+        False if the request `reserves` tokens, and is to be counted with them: one decision costs
+        half of two. Where this server knows that a limit is reached, the body is not read for it.
+        """
         if self._store is not None:
             self._store.note_use(key.name, int(time.time()))
         if key.limits == KeyLimits():  # without limits, no transaction is needed
-            return
+            return True
+        known = self._last_limiters.get(key.name)
+        if reserves and key.limits.counts_tokens and known and known.allows_request(key):
+            return False
+        await self.reserve_tokens(key, 0, 0, requests=1)
+        return True
 
-        def count(limiter: limits.Limiter) -> int:
-            limiter.count_request(key)
-            return 0  # tokens that are held for it
-
-        await self._decide(key, count, requests=1)
-
-    async def reserve_tokens(self, key: ApiKey, needed: int, wished: int) -> int:
-        """Hold `wished` tokens, or as many as are left, but at least `needed`.
+    async def reserve_tokens(
+        self, key: ApiKey, needed: int, wished: int, *, requests: int = 0
+    ) -> int:
+        """Hold `wished` tokens, or as many as are left, but at least `needed`; count a request.
 
         Raises ApiError if they are not left, or if that can't be checked.
         """
 
-        return await self._decide(key, lambda limiter: limiter.grant_tokens(key, needed, wished))
+        def work(limiter: limits.Limiter) -> int:
+            amount = limiter.grant_tokens(key, needed, wished)
+            if requests:  # last, because what is refused is not counted
+                limiter.count_request(key)
+            return amount
+
+        return await self._decide(key, work, requests)
+
+    def count_later(self, key: ApiKey) -> None:
+        """Count a request that has reserved nothing: here at once, in the database soon."""
+        self._last_limiters[key.name].settle(limits.Resource.REQUESTS, 0, 1)
+        self._states[key.name].settled.append(_Change(0, requests=1))
 
     def settle_tokens(self, key: ApiKey, reserved: int, used: int) -> None:
         """Replace held tokens by those that were used: here at once, in the database soon."""
@@ -225,7 +241,7 @@ class SharedLimits:
             work.result()
 
     async def _decide(
-        self, key: ApiKey, work: Callable[[limits.Limiter], int], requests: int = 0
+        self, key: ApiKey, work: Callable[[limits.Limiter], int], requests: int
     ) -> int:
         """Do `work`, which returns the tokens to hold and counts `requests`.
 

@@ -105,19 +105,44 @@ def post(server: Scripted, key: str, **body: Any) -> httpx.Response:
     return httpx.post(server.url + CHAT, json=data, headers=headers, timeout=PATIENCE)
 
 
+@pytest.mark.parametrize("tokens", [{}, {"tokens_per_day": 10**6}])
 def test_of_50_parallel_requests_only_the_allowed_ones_run(
-    server: Scripted, keys: KeyStore
+    server: Scripted, keys: KeyStore, tokens: dict[str, int]
 ) -> None:
-    key = keys.add("k", limited(requests_per_minute=7))
+    key = keys.add("k", limited(requests_per_minute=8, **tokens))
+    assert post(server, key).status_code == 200
     with ThreadPoolExecutor(50) as pool:
         answers = list(pool.map(partial(post, server), [key] * 50))
     assert sorted(a.status_code for a in answers) == [200] * 7 + [429] * 43
     refused = next(a for a in answers if a.status_code == 429)
     assert int(refused.headers["retry-after"]) >= 1
-    assert refused.headers["x-ratelimit-limit-requests"] == "7"
+    assert refused.headers["x-ratelimit-limit-requests"] == "8"
     assert refused.headers["x-ratelimit-remaining-requests"] == "0"
     assert refused.json()["error"]["code"] == "rate_limit_exceeded"
     assert refused.json()["error"]["type"] == "rate_limit_error"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        (CHAT, {"messages": 7}, 400),
+        ("/v1/embeddings", {"input": {}}, 400),
+        ("/apply-template", {"messages": HI}, 400),
+        ("/v1/chat/nowhere", {}, 404),
+    ],
+)
+def test_requests_that_reserve_no_tokens_count_too(
+    server: Scripted, keys: KeyStore, path: str, body: dict[str, Any], status: int
+) -> None:
+    key = keys.add("k", limited(requests_per_minute=3, tokens_per_day=10**6))
+    headers = {"Authorization": f"Bearer {key}"}
+
+    def ask() -> int:
+        return httpx.post(server.url + path, json=body, headers=headers).status_code
+
+    assert post(server, key).status_code == 200
+    assert [ask() for _ in range(3)] == [status, status, 429]
+    assert post(server, key).status_code == 429
 
 
 @pytest.mark.parametrize("path", ["/tokenize", "/detokenize", "/api/show"])

@@ -230,6 +230,36 @@ async def test_requests_are_counted_across_servers(
         await limits().count_request(key)
 
 
+async def test_a_request_is_counted_in_the_transaction_that_reserves_its_tokens(
+    tmp_path: Path, clock: Clock
+) -> None:
+    class Counted(DatabaseFile):
+        transactions: int = 0
+
+        def run(self, work: Any, *, write: bool = True) -> Any:
+            self.transactions += 1
+            return super().run(work, write=write)
+
+    path, failure = tmp_path / "l.db", LimitsError
+    disk = Counted(path, shared.MIGRATIONS, lambda _error, _path: None, failure)
+    own, other = (SharedLimits(disk, None, clock, threads=1) for _ in range(2))
+    key = limited(requests_per_day=4, tokens_per_day=100)
+    assert await own.count_request(key, reserves=True)  # nothing is known of the key yet
+    before = disk.transactions
+    assert not await own.count_request(key, reserves=True)
+    assert await own.reserve_tokens(key, 9, 9, requests=1) == 9
+    assert disk.transactions == before + 1
+    await other.count_request(key)
+    for _ in range(2):  # both may go on for the one request that is left
+        assert not await own.count_request(key, reserves=True)
+    assert await own.reserve_tokens(key, 9, 9, requests=1) == 9
+    with pytest.raises(ApiError, match="requests per day"):
+        await own.reserve_tokens(key, 9, 9, requests=1)
+    with pytest.raises(ApiError, match="requests per day"):
+        await own.count_request(key, reserves=True)
+    assert own.headers(key)["x-ratelimit-remaining-tokens"] == "82"
+
+
 async def test_a_turn_gives_tokens_back_for_its_sub_agents(
     limits: Callable[[], SharedLimits],
 ) -> None:

@@ -93,7 +93,7 @@ def add(keys: Keys, servers: Pair, name: str, change: Change = unrestricted) -> 
 
 
 def test_limits_hold_across_servers(servers: Pair, keys: Keys) -> None:
-    requests = add(keys, servers, "requests", limited(requests_per_minute=7, requests_per_day=90))
+    requests = add(keys, servers, "requests", limited(requests_per_minute=7, tokens_per_day=10**6))
     with ThreadPoolExecutor(12) as pool:
         answers = list(pool.map(partial(post, key=requests), servers * 12))
     assert sorted(a.status_code for a in answers) == [200] * 7 + [429] * 17
