@@ -3,8 +3,10 @@
 import gc
 import logging
 import os
+import sys
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import TypeAlias
 
@@ -15,7 +17,6 @@ from shepherd.messages import JsonObject
 from shepherd.server.access.keys import Keys
 from shepherd.server.app import Offer, ServerApp, create_app
 from shepherd.server.listen import bound_sockets, start_listening, url_of
-from shepherd.server.operation.close_limit import CloseLimit
 from shepherd.server.operation.lifecycle import Lifecycle, Notifier, Reloaded
 from shepherd.server.operation.log import logging_to_stderr
 from shepherd.server.operation.traces import Traces
@@ -25,6 +26,9 @@ from shepherd.server.transport.tls import ServerTls
 from shepherd.server.transport.uvicorn_server import DrainingServer
 
 logger = logging.getLogger("shepherd.server")
+
+CLOSE_SECONDS = 30.0
+"""The time to save conversations and to free the models, once nothing runs any more."""
 
 ReloadPool: TypeAlias = Callable[[ModelPool, ServerTls | None], Awaitable[Reloaded]]
 """Reads the settings of a server with this pool and this certificate again."""
@@ -137,7 +141,7 @@ async def serve_service(
         opening as sockets,
         logging_to_stderr(as_json=settings.json_log) as log,
         tracing() as traces,
-        closing_in_time() as limit,
+        closing_in_time() as served,
     ):
         _warn_about_keys(settings, keys, danger)
         async with open_service(Host(notifier.send_state, tls, traces, log=log)) as service:
@@ -152,7 +156,7 @@ async def serve_service(
                 logger.info("Serving %s at %s", name, urls)
 
             server = DrainingServer(
-                service.app, service.drain, settings=settings, tls=tls, served=limit.start
+                service.app, service.drain, settings=settings, tls=tls, served=served
             )
             start_listening(sockets, settings)
             async with notifier.beating():
@@ -160,13 +164,25 @@ async def serve_service(
 
 
 @contextmanager
-def closing_in_time() -> Generator[CloseLimit]:
-    """The limit for what follows the last request within the block."""
-    limit = CloseLimit()
+def closing_in_time() -> Generator[Callable[[], None]]:
+    """Yields what to call after the last request: the block then ends in time, or the process does.
+
+    A thread that computes can't be ended, and Python waits for it: a library's fault would keep a
+    server that was told to end.
+    """
+
+    def give_up() -> None:
+        logger.error("The models were not closed in %g seconds: the server ends", CLOSE_SECONDS)
+        with suppress(OSError, ValueError):  # it may be closed
+            sys.stderr.flush()
+        os._exit(1)
+
+    timer = threading.Timer(CLOSE_SECONDS, give_up)
+    timer.daemon = True
     try:
-        yield limit
+        yield timer.start
     finally:
-        limit.cancel()
+        timer.cancel()
 
 
 @contextmanager

@@ -80,9 +80,9 @@ class Program:
 
 STUCK = """
 import threading
-from shepherd.server.operation import close_limit
+from shepherd.server import run
 
-close_limit.CloseLimit.__init__.__defaults__ = (0.1, close_limit.os._exit)
+run.CLOSE_SECONDS = 0.1
 
 def stick():
     threading.Thread(target=threading.Event().wait).start()

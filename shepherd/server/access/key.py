@@ -1,7 +1,4 @@
-"""An API key: what it may do, until when, and how much; and the text of the file of keys.
-
-The file has version 2. Keys of version 1 had no restrictions.
-"""
+"""An API key: what it may do, until when, and how much; and the text of the file of keys."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -43,7 +40,7 @@ class KeyScope(StrEnum):
 
 
 USER_SCOPES = frozenset({KeyScope.CHAT, KeyScope.EMBED, KeyScope.TOOLS})
-"""The scopes of a key unless it names some, and of keys of version 1.
+"""The scopes of a key unless it names some.
 
 Nobody approves calls of tools, their own included, with a key that was not made for it.
 """
@@ -117,9 +114,6 @@ def format_time(moment: datetime) -> str:
 
 
 VERSION = 2
-_NO_RESTRICTION = {"share", "kind"}
-"""Fields that files and rows from before them lack."""
-_FIELDS_1 = ("name", "prefix", "sha256", "created")
 
 
 class _KeyFile(Struct, forbid_unknown_fields=True):
@@ -136,27 +130,22 @@ class UnknownVersionError(ValueError):
 def parse_keys(content: bytes) -> list[ApiKey]:
     """The keys of a file; raises ValueError for anything that this version does not write."""
     file = json.decode(content, type=_KeyFile)
-    if file.version == VERSION:
-        keys = [_parse_entry(entry) for entry in file.keys]
-    elif file.version == 1:  # other fields had no meaning then
-        known = [{name: entry.get(name) for name in _FIELDS_1} for entry in file.keys]
-        keys = convert(known, list[ApiKey])
-    else:
+    if file.version != VERSION:
         raise UnknownVersionError(str(file.version))
+    keys = [_parse_entry(entry) for entry in file.keys]
     if len({key.name for key in keys}) != len(keys):
         raise ValueError("two keys have one name")
     return keys
 
 
 def _parse_entry(entry: dict[str, Any]) -> ApiKey:
-    """A key of version 2; raises ValueError for a field too many, which could be a restriction.
+    """A key; raises ValueError for a field too many, which could be a restriction.
 
     So could a field that is missing, because without it a key may do more.
     """
     key = convert(entry, ApiKey)  # fails for a field that it does not know
     limits = entry.get("limits", ())
-    fields = {*ApiKey.__struct_fields__} - _NO_RESTRICTION
-    if fields - {*entry} or len(limits) < len(KeyLimits.__struct_fields__):
+    if {*ApiKey.__struct_fields__} - {*entry} or len(limits) < len(KeyLimits.__struct_fields__):
         raise ValueError("a field is missing")
     return key
 

@@ -35,11 +35,11 @@ MIGRATIONS = (
         prompt_tokens BIGINT NOT NULL,
         cached_tokens BIGINT NOT NULL,
         completion_tokens BIGINT NOT NULL,
+        cost DOUBLE PRECISION,
         PRIMARY KEY (day, key, model)
     );
     CREATE TABLE last_used (key TEXT PRIMARY KEY, moment BIGINT NOT NULL);
     """,
-    "ALTER TABLE usage ADD COLUMN cost DOUBLE PRECISION",
 )
 MAX_WAITING = 20_000
 """Writes that are kept while the database can't be used; the oldest are then lost."""

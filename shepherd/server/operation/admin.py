@@ -3,6 +3,7 @@
 import os
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends
@@ -156,26 +157,7 @@ def _admin_router(context: settings.ServerContext) -> APIRouter:
         `position` with the seconds until it will probably begin, if it waits. `engine_seconds` are
         those that each key has used lately.
         """
-        loaded = [(model.name, model.backend.status) for model in context.models.loaded()]
-        used = Counter[str]()
-        for _, status in loaded:
-            used.update(status.seconds)
-        rows = [
-            {
-                "key": state.tenant,
-                "model": name,
-                "state": "waits" if state.place else "runs",
-                "position": state.place,
-                "expected_seconds": round(state.expected, 1),
-                "prompt_tokens": state.prompt_tokens,
-                "cached_tokens": state.cached_tokens,
-                "generated": state.generated,
-                "seconds": round(state.seconds, 1),
-            }
-            for name, status in loaded
-            for state in sorted(status.requests, key=lambda state: state.place)
-        ]
-        return responses.JsonResponse({"requests": rows, "engine_seconds": used})
+        return responses.JsonResponse(_queue(context.models.loaded()))
 
     @router.post(f"{ADMIN_PREFIX}/drain")
     async def drain() -> responses.JsonResponse:
@@ -239,6 +221,30 @@ def _default_state(context: settings.ServerContext) -> models.ModelState:
 def _running(context: settings.ServerContext) -> int:
     """The requests that run, without this one."""
     return max(0, context.monitor.metrics.running - 1)
+
+
+def _queue(loaded: Sequence[models.LoadedModel]) -> JsonObject:
+    """The requests of models, and what each key has used."""
+    statuses = [(model.name, model.backend.status) for model in loaded]
+    used = Counter[str]()
+    for _, status in statuses:
+        used.update(status.seconds)
+    rows = [
+        {
+            "key": state.tenant,
+            "model": name,
+            "state": "waits" if state.place else "runs",
+            "position": state.place,
+            "expected_seconds": round(state.expected, 1),
+            "prompt_tokens": state.prompt_tokens,
+            "cached_tokens": state.cached_tokens,
+            "generated": state.generated,
+            "seconds": round(state.seconds, 1),
+        }
+        for name, status in statuses
+        for state in sorted(status.requests, key=lambda state: state.place)
+    ]
+    return {"requests": rows, "engine_seconds": used}
 
 
 def _state(context: settings.ServerContext) -> JsonObject:

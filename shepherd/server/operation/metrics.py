@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeAlias
 
 import prometheus_client as prometheus
@@ -75,51 +76,44 @@ class Metrics(Collector):
         self._known_models = known_models
         self._model_labels: set[str] = {""}  # "" is that of a request without a model
         self.registry = registry = prometheus.CollectorRegistry()
-        self.requests = prometheus.Counter(
-            "shepherd_requests",
-            "Requests that have ended.",
-            ("wire", "model", "status"),
-            registry=registry,
+        counter = partial(prometheus.Counter, registry=registry)
+        histogram = partial(prometheus.Histogram, registry=registry)
+        self.requests = counter(
+            "shepherd_requests", "Requests that have ended.", ("wire", "model", "status")
         )
-        self.tokens = prometheus.Counter(
+        self.tokens = counter(
             "shepherd_tokens",
             "Tokens of prompts, those of them from a cache, generated, drafted and accepted ones.",
             ("wire", "model", "kind"),
-            registry=registry,
         )
-        self._work_seconds = prometheus.Counter(
+        self._work_seconds = counter(
             "shepherd_work_seconds",
             "Seconds of reading prompts and of generating.",
             ("model", "kind"),
-            registry=registry,
         )
-        self._seconds = prometheus.Histogram(
+        self._seconds = histogram(
             "shepherd_request_seconds",
             "Seconds from a request to the end of its answer.",
             ("wire",),
             buckets=REQUEST_BUCKETS,
-            registry=registry,
         )
-        self._wait = prometheus.Histogram(
+        self._wait = histogram(
             "shepherd_queue_wait_seconds",
             "Seconds that a request waited for a model, a sequence and other prompts.",
             ("model",),
             buckets=WAIT_BUCKETS,
-            registry=registry,
         )
-        self._first_token = prometheus.Histogram(
+        self._first_token = histogram(
             "shepherd_time_to_first_token_seconds",
             "Seconds from a request to the first text of its answer.",
             ("wire", "model"),
             buckets=REQUEST_BUCKETS,
-            registry=registry,
         )
-        self._between_tokens = prometheus.Histogram(
+        self._between_tokens = histogram(
             "shepherd_time_between_tokens_seconds",
             "Seconds between two pieces of text of an answer, which are mostly tokens.",
             ("model",),
             buckets=TOKEN_BUCKETS,
-            registry=registry,
         )
         registry.register(self)
         prometheus.ProcessCollector(registry=registry)

@@ -1,6 +1,7 @@
 """`/v1/models/load` and `/v1/models/unload` for administrators, and `/stats`."""
 
 import time
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter
@@ -9,6 +10,7 @@ from pydantic import Field
 from starlette.requests import Request
 
 from shepherd.backends.llamacpp.native.bindings import native_log
+from shepherd.messages import JsonObject
 from shepherd.server import models, responses, settings
 from shepherd.server.body import RequestModel
 from shepherd.server.record import current_key
@@ -35,18 +37,7 @@ def pool_router(context: settings.ServerContext) -> APIRouter:
         Each has `status`, and the bytes `completed` of `total`. Loads have the seconds so far, and
         downloads the `digest` of the file.
         """
-        served = [(m, m.since) for m in context.models.served() if m.since is not None]
-        first = min((since for _, since in served), default=0.0)  # one loads after the other
-        loads = [
-            {
-                "model": model.info.id,
-                "status": "loading",
-                "completed": round(model.size * native_log.progress) if since == first else 0,
-                "total": model.size,
-                "seconds": round(time.time() - since, 1),
-            }
-            for model, since in served
-        ]
+        loads = _loads(context.models.served())
         key, downloads = current_key(), context.downloads.running.items()
         pulls = [
             {"model": name, **asdict(step)}
@@ -93,3 +84,19 @@ def pool_router(context: settings.ServerContext) -> APIRouter:
         return responses.JsonResponse(body, 200 if reachable else 503)
 
     return router
+
+
+def _loads(served: Sequence[models.ServedModel]) -> list[JsonObject]:
+    """The models that are loaded into memory now."""
+    loading = [(model, model.since) for model in served if model.since is not None]
+    first = min((since for _, since in loading), default=0.0)  # one loads after the other
+    return [
+        {
+            "model": model.info.id,
+            "status": "loading",
+            "completed": round(model.size * native_log.progress) if since == first else 0,
+            "total": model.size,
+            "seconds": round(time.time() - since, 1),
+        }
+        for model, since in loading
+    ]

@@ -1,4 +1,4 @@
-"""Key files of both versions, expiry, and rotation."""
+"""Key files, expiry, and rotation."""
 
 import json
 from collections.abc import Callable
@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from shepherd.server.access.key import (
     MAX_LIMIT,
-    USER_SCOPES,
     ApiKey,
     KeyLimits,
     KeyScope,
@@ -75,19 +74,20 @@ def test_all_fields_come_back(keys: list[ApiKey]) -> None:
     assert parse_keys(format_keys(keys).encode()) == keys
 
 
-def test_keys_of_version_1_are_read_and_neither_approve_nor_rule(store: KeyStore) -> None:
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_file_of_another_version_closes_the_door_and_stays(store: KeyStore, version: int) -> None:
     secret = store.add("old")
-    entry: dict[str, Any] = json.loads(store.path.read_text())["keys"][0]
-    kept = {name: entry[name] for name in ("name", "prefix", "sha256", "created")}
-    store.path.write_text(json.dumps({"version": 1, "keys": [kept]}))
-    old = store.get("old")
-    assert store.verify(secret) == "old"
-    assert old.scopes == USER_SCOPES == set(KeyScope) - {KeyScope.APPROVE, KeyScope.ADMIN}
-    assert (old.expires, old.models, old.limits) == (None, (), KeyLimits())
-    store.add("new")
-    assert json.loads(store.path.read_text())["version"] == 2
-    assert store.get("old") == old
-    assert store.verify(secret) == "old"
+    other = json.loads(store.path.read_text()) | {"version": version}
+    store.path.write_text(json.dumps(other))
+    for use in (lambda: store.verify(secret), lambda: store.add("new")):
+        with pytest.raises(KeyStoreError, match=f"unknown version {version}"):
+            use()
+    assert json.loads(store.path.read_text()) == other
+
+
+def test_a_key_neither_approves_nor_rules_unless_it_is_made_for_that(store: KeyStore) -> None:
+    store.add("k")
+    assert store.get("k").scopes == set(KeyScope) - {KeyScope.APPROVE, KeyScope.ADMIN}
 
 
 def entry_with(**changes: Any) -> dict[str, Any]:

@@ -90,14 +90,14 @@ def test_usage_is_added_up_by_all_stores(place: Place) -> None:
     assert first.last_used() == {"k": 50}
 
 
-def test_usage_from_before_there_were_costs_is_kept(place: Place) -> None:
-    day = datetime.now(UTC).date().isoformat()
-    old = place("usage", usage.MIGRATIONS[:1])
-    old.run(lambda rows: rows.execute(f"INSERT INTO usage VALUES ('{day}', 'k', 'm', 1, 2, 3, 4)"))
+def test_tables_of_an_older_version_are_kept_and_brought_up_to_date(place: Place) -> None:
+    first = "CREATE TABLE words (word TEXT)"
+    old = place("words", (first,))
+    old.run(lambda rows: rows.execute("INSERT INTO words VALUES ('kept')"))
     old.close()
-    store = UsageStore(place("usage", usage.MIGRATIONS))
-    store.add(Usage(day, "k", "m", cost=1.5))
-    assert store.read(1).result() == [Usage(day, "k", "m", 2, 2, 3, 4, 1.5)]
+    new = place("words", (first, "ALTER TABLE words ADD COLUMN number BIGINT"))
+    rows = new.run(lambda rows: rows.execute("SELECT word, number FROM words").fetchall())
+    assert rows == [("kept", None)]
 
 
 def stored(id: str, previous: str | None = None, size: int = 10) -> StoredResponse:
