@@ -92,10 +92,12 @@ class Guard(Struct, frozen=True, eq=False):
         else:
             key, sharing = record.admission.key, self.doors.settings.shared_prefix
             with serving_tenant(key.tenant(shares_prompts=sharing is SharedPrefix.PROMPT)):
-                await self._serve_while_valid(record.admission, scope, receive, send)
-            if record.is_uncounted:  # it has reserved no tokens, as a bad request
-                record.is_uncounted = False
-                self.doors.meter.limits.count_later(key)
+                try:
+                    await self._serve_while_valid(record.admission, scope, receive, send)
+                finally:
+                    if record.is_uncounted:  # it has reserved no tokens, as a bad request
+                        record.is_uncounted = False
+                        self.doors.meter.limits.settle_tokens(key, 0, 0, requests=1)
 
     async def _admit(self, record: RequestRecord, scope: Scope) -> None:
         """Raise ApiError for a request that is not served; count it otherwise."""

@@ -45,13 +45,17 @@ Frames: TypeAlias = AsyncIterator[str]
 
 
 class StreamFormat(Struct, frozen=True):
-    """How frames are sent: their media type, and the text that fills silence, "" for none."""
+    """How frames are sent: their media type, and the text that fills silence, "" for none.
+
+    Where clients of the API skip `comments`, these tell the place of a request that waits.
+    """
 
     media_type: str
     keepalive: str = ""
+    comments: bool = False
 
 
-SERVER_SENT_EVENTS = StreamFormat("text/event-stream", ": keep-alive\n\n")
+SERVER_SENT_EVENTS = StreamFormat("text/event-stream", ": keep-alive\n\n", comments=True)
 PLACE_SECONDS = 2.0
 """The seconds after which a stream tells the place at which its request waits."""
 
@@ -90,8 +94,9 @@ class EventStreamResponse(Response):
         del self.headers["content-length"]  # Starlette's, of an empty body
         self._open_frames = open_frames
         self._to_error = to_error
-        self._filler = stream_format.keepalive
+        self._filler, self._has_comments = stream_format.keepalive, stream_format.comments
         self._filler_seconds = keepalive if self._filler else None
+        self._last_place = ""
         self._has_begun = False
         self._late_headers: Mapping[str, str] = {} if late_headers is None else late_headers
 
@@ -126,15 +131,12 @@ class EventStreamResponse(Response):
     async def _opened(self, held: AsyncExitStack, scope: Scope, send: Send) -> Frames:
         """The frames; while the prompt waits for others, comments tell the client its place."""
         opening = asyncio.create_task(held.enter_async_context(self._open_frames()))
-        last_waits = ""
         try:
             while not opening.done():
                 await asyncio.wait({opening}, timeout=PLACE_SECONDS)
-                waits = record_of(scope).waits
-                # a plain filler says that the wait is over
-                if (waits or last_waits) and not opening.done() and self._filler.startswith(":"):
-                    await self._write(scope, send, self._silence(scope))
-                last_waits = waits
+                comment = self._place_comment(scope)
+                if comment and not opening.done():
+                    await self._write(scope, send, comment)
         finally:
             await end_tasks(opening)  # if the client has left; its error is raised below
         return await opening
@@ -147,12 +149,13 @@ class EventStreamResponse(Response):
             if not self._has_begun:  # an error response can still be sent
                 raise
             return record_of(scope).error_event(self._to_error(error))
-        return self._silence(scope) if frames is None else frames
+        return (self._place_comment(scope) or self._filler) if frames is None else frames
 
-    def _silence(self, scope: Scope) -> str:
-        """What fills silence: the place at which the prompt waits, if it does."""
-        waits = record_of(scope).waits
-        return f": {waits}\n\n" if waits and self._filler.startswith(":") else self._filler
+    def _place_comment(self, scope: Scope) -> str:
+        """A comment with the place at which the prompt waits; after the wait once a plain one."""
+        before, self._last_place = self._last_place, record_of(scope).waits
+        place = self._last_place or (before and "keep-alive")
+        return f": {place}\n\n" if place and self._has_comments else ""
 
     async def _write(self, scope: Scope, send: Send, text: str, *, more: bool = True) -> None:
         """Send a part of the body, before the first one the headers."""

@@ -3,10 +3,9 @@
 import gc
 import logging
 import os
-import sys
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from typing import TypeAlias
 
@@ -173,9 +172,7 @@ def closing_in_time() -> Generator[Callable[[], None]]:
 
     def give_up() -> None:
         logger.error("The models were not closed in %g seconds: the server ends", CLOSE_SECONDS)
-        with suppress(OSError, ValueError):  # it may be closed
-            sys.stderr.flush()
-        os._exit(1)
+        os._exit(1)  # the handler has flushed the log
 
     timer = threading.Timer(CLOSE_SECONDS, give_up)
     timer.daemon = True

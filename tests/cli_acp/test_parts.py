@@ -69,6 +69,17 @@ def test_every_topic_is_shown_in_its_place() -> None:
     assert [r["sessionUpdate"] for r in rest] == ["agent_thought_chunk"] * 2
 
 
+def test_a_place_is_told_once_and_not_as_the_answer() -> None:
+    waits = [(2, 30.0), (2, 28.0), (1, 9.0), (0, 0.0), (1, 0.0)]
+    updates = shown(*(PrefillProgress(0, 9, 0, *wait) for wait in waits))
+    assert {update["sessionUpdate"] for update in updates} == {"agent_thought_chunk"}
+    assert [update["content"]["text"].strip() for update in updates] == [
+        "Waiting, position 2 in the queue, about 30 s.",
+        "Waiting, position 1 in the queue, about 9 s.",
+        "Waiting, position 1 in the queue.",
+    ]
+
+
 def test_a_call_of_a_sub_agent_does_not_touch_that_of_its_model() -> None:
     posted: list[Any] = []
     updates = SessionUpdates("s", Path("/"), posted.append)

@@ -39,17 +39,25 @@ async def _set(event: asyncio.Event) -> None:
     event.set()
 
 
-def test_the_place_and_the_end_of_the_wait_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("kind", "path", "end"),
+    [
+        ("shepherd", CHAT, "data: [DONE]"),
+        ("anthropic", "/v1/messages", 'data: {"type":"message_stop"}'),
+    ],
+)
+def test_the_place_and_the_end_of_the_wait_are_passed_on(
+    monkeypatch: pytest.MonkeyPatch, kind: str, path: str, end: str
+) -> None:
     monkeypatch.setattr(responses, "PLACE_SECONDS", 0.02)
     settings = ServerSettings.model_construct(port=0, keepalive=0.05)
     crowded, loop = Crowded(), asyncio.new_event_loop()
     with RunningServer(crowded, settings) as last:
-        near = loop.run_until_complete(provider("shepherd", last.url))
+        near = loop.run_until_complete(provider(kind, last.url))
+        body = {"model": "default", "messages": HI, "max_tokens": 9, "stream": True}
         with (
             RunningServer(near, settings, loop=loop) as first,
-            httpx.stream(
-                "POST", first.url + CHAT, json={"messages": HI, "stream": True}, timeout=PATIENCE
-            ) as response,
+            httpx.stream("POST", first.url + path, json=body, timeout=PATIENCE) as response,
         ):
             lines = response.iter_lines()
             assert f": {SECOND.waits}" in islice(lines, MANY)
@@ -58,4 +66,4 @@ def test_the_place_and_the_end_of_the_wait_are_passed_on(monkeypatch: pytest.Mon
             last.do(_set(crowded.go))
             rest = list(lines)
     assert not any("waiting" in line for line in rest)
-    assert rest[-2:] == ["data: [DONE]", ""]
+    assert rest[-2:] == [end, ""]

@@ -54,6 +54,7 @@ class SessionUpdates(Struct):
     problem: str = ""
     _cost: schema.Cost | None = None
     _call_count: int = 0
+    _place: int = 0
     _open_calls: dict[str, _OpenCall] = field(default_factory=dict[str, _OpenCall])
 
     def send(
@@ -83,6 +84,8 @@ class SessionUpdates(Struct):
                 self._show_plan(event)
             case events.Failure():
                 self.problem = event.message
+            case events.PrefillProgress():
+                self._show_place(event)
             case _:
                 pass
         return True
@@ -178,6 +181,12 @@ class SessionUpdates(Struct):
             for step in plan.steps
         ]
         self.send(helpers.update_plan(entries))
+
+    def _show_place(self, progress: events.PrefillProgress) -> None:
+        """Tell each new place of a prompt that waits for others, with the time expected then."""
+        place, self._place = self._place, progress.place
+        if progress.place not in (0, place):
+            self.notice(f"{progress.waits.capitalize()}.")
 
     def _show_call_output(self, call: _OpenCall, notice: events.Notice) -> None:
         """Show the last output of a running call, or one more line about its work."""

@@ -136,8 +136,8 @@ class Limiter:
 
     def allows_request(self, key: ApiKey) -> bool:
         """Whether a further request is within the limits."""
-        now, request_limits = self._now(), self._limits(key, Resource.REQUESTS)
-        return all(limit.window.free(limit.amount, now) > 0 for limit in request_limits)
+        limits = self._limits(key, Resource.REQUESTS)
+        return all(limit.window.free(limit.amount, self._now()) for limit in limits)
 
     def grant_tokens(self, key: ApiKey, needed: int, wished: int) -> int:
         """`wished` tokens, or as many as are left, but at least `needed`.

@@ -210,18 +210,17 @@ class SharedLimits:
 
         return await self._decide(key, work, requests)
 
-    def count_later(self, key: ApiKey) -> None:
-        """Count a request that has reserved nothing: here at once, in the database soon."""
-        self._last_limiters[key.name].settle(limits.Resource.REQUESTS, 0, 1)
-        self._states[key.name].settled.append(_Change(0, requests=1))
+    def settle_tokens(self, key: ApiKey, reserved: int, used: int, *, requests: int = 0) -> None:
+        """Replace held tokens by those that were used: here at once, in the database soon.
 
-    def settle_tokens(self, key: ApiKey, reserved: int, used: int) -> None:
-        """Replace held tokens by those that were used: here at once, in the database soon."""
+        `requests` have reserved nothing, and are counted now.
+        """
         if not key.limits.counts_tokens:
             return
-        if key.name in self._last_limiters:  # for the headers of the next answers
-            self._last_limiters[key.name].settle(limits.Resource.TOKENS, reserved, used)
-        self._settle(key.name, reserved, used)
+        if known := self._last_limiters.get(key.name):  # for the headers of the next answers
+            known.settle(limits.Resource.TOKENS, reserved, used)
+            known.settle(limits.Resource.REQUESTS, 0, requests)
+        self._settle(key.name, _Change(reserved, used, requests))
 
     def headers(self, key: ApiKey) -> dict[str, str]:
         """The state of the limits, without what other servers counted since the last request."""
@@ -344,15 +343,15 @@ class SharedLimits:
         state.is_alone, state.row_read = known in ("", before), now
         return amount, limiter
 
-    def _settle(self, name: str, reserved: int, used: int) -> None:
-        """Note what a request has used of what was held for it, and begin to write that."""
-        self._states[name].settled.append(_Change(reserved, used))
+    def _settle(self, name: str, change: _Change) -> None:
+        """Note what a request has changed, and begin to write that."""
+        self._states[name].settled.append(change)
         self._threads.submit(self._write, name)
 
     def _release(self, key: ApiKey, work: "Future[tuple[int, limits.Limiter]]") -> None:
         """Settle a reservation whose request has ended before it was made."""
         if not work.cancelled() and work.exception() is None:
-            self._settle(key.name, work.result()[0], 0)
+            self._settle(key.name, _Change(work.result()[0]))
 
     def _write(self, name: str) -> None:
         """Runs in a thread; what fails stays for the next attempt."""

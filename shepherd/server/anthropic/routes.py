@@ -22,7 +22,7 @@ from shepherd.server.wire.fields import MAX_TOKENS
 
 MESSAGES_PATH = "/v1/messages"
 COUNT_PATH = f"{MESSAGES_PATH}/count_tokens"
-EVENTS = responses.StreamFormat("text/event-stream", answers.PING)
+EVENTS = responses.StreamFormat("text/event-stream", answers.PING, comments=True)
 HEADER = "anthropic-version"
 _MAX_PAGE = 1000
 _MAX_LIMIT_DIGITS = 5
