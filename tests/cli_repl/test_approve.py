@@ -91,6 +91,23 @@ async def test_feedback_is_asked_for() -> None:
     assert (await _asked(typed))[0] == Approval(Choice.DENY, "use cat")
 
 
+async def test_a_line_waits_for_the_question_before_it() -> None:
+    """As that of a command in the background, which ends while a command of the user asks."""
+    target = io.StringIO()
+    source = Typist(target, ("name: ", "me\n"), ("key: ", "sk-x\n"), ("once/session", "no\n"))
+    surface = PlainSurface(Painter(styled=False), Actions(), source, target)
+    approver = TerminalApprover(surface, Renderer(surface, Status()))
+    asking = asyncio.gather(
+        surface.ask_text("name: "), surface.ask_secret("key: "), approver.ask(REQUEST)
+    )
+    await asyncio.sleep(0)
+    running = asyncio.ensure_future(surface.run())
+    async with asyncio.timeout(PATIENCE):
+        assert await asking == ["me", "sk-x", Approval(Choice.DENY)]
+    surface.leave()
+    await running
+
+
 async def test_the_diff_and_every_rule_are_shown() -> None:
     _, shown = await _asked("no\n")
     assert shown.index("● write_file new.txt\n") < shown.index("Allow write_file?  (ask write *)")

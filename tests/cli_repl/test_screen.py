@@ -222,6 +222,30 @@ async def test_a_question_takes_only_its_keys() -> None:
         assert not any("Really?" in line for line in await stage.drawn())
 
 
+async def test_a_question_takes_no_key_of_the_one_before_it() -> None:
+    """As that of a command in the background, which ends while somebody types a secret."""
+    async with _stage() as stage:
+        screen = stage.screen
+        secret = asyncio.ensure_future(screen.ask_secret("key: "))
+        await _until(lambda: "key:" in "".join(stage.display()))
+        asking = asyncio.ensure_future(screen.ask(QUESTION))
+        await asyncio.sleep(0)
+        await stage.press("sk-y")
+        text = asyncio.ensure_future(screen.ask_text("name: "))
+        await stage.press("\r")
+        assert await asyncio.wait_for(secret, PATIENCE) == "sk-y"
+        assert screen.prompt.text == ""
+        await _until(lambda: "Really?" in "".join(stage.display()))
+        assert "name:" not in "".join(stage.display())
+        await stage.press("\x1b[B")
+        await stage.press("\r")
+        assert await asyncio.wait_for(asking, PATIENCE) is Answer.NO
+        await _until(lambda: "name:" in "".join(stage.display()))
+        await stage.press("me\r")
+        assert await asyncio.wait_for(text, PATIENCE) == "me"
+        assert "sk-y" not in stage.sent.getvalue()
+
+
 async def test_a_yes_is_carried_out_when_no_key_follows() -> None:
     async with _stage() as stage, _question(stage) as asking:
         await asyncio.sleep(QUIET_SECONDS)

@@ -5,8 +5,8 @@ import signal
 import sys
 import termios
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TextIO
 
 from shepherd.cli.approval.plain_question import ask_in_lines, parts_in_lines
@@ -37,6 +37,8 @@ class PlainSurface(surface.Surface):
         self.target = target or sys.stdout
         self.echoes = self.target.isatty()
         self.has_live_area = False
+        self._one_at_a_time = asyncio.Lock()
+        """Held by a question."""
         self._is_asking = False
         """Whether a question waits: then lines are answers, otherwise messages."""
         self._answers = asyncio.Queue[str | None]()
@@ -51,23 +53,24 @@ class PlainSurface(surface.Surface):
 
     async def ask(self, question: Question) -> Answer:
         """Print the question, in pages on a terminal, and wait for one of its words."""
-        with self._taking_answers():
+        async with self._taking_answers():
             return await ask_in_lines(question, self)
 
     async def ask_parts(self, question: Question) -> tuple[int, ...] | None:
         """Print the parts, and wait for the numbers of those to keep."""
-        with self._taking_answers():
+        async with self._taking_answers():
             return await parts_in_lines(question.parts, self)
 
     async def ask_text(self, label: str) -> str:
         """Wait for a line; it is empty at the end of the input."""
-        with self._taking_answers():
+        async with self._taking_answers():
             return await self.read(label) or ""
 
     async def ask_secret(self, label: str) -> str:
         """Wait for a line; a terminal does not show it."""
-        with _no_echo(self._source):
-            answer = await self.ask_text(label)
+        async with self._taking_answers():
+            with _no_echo(self._source):
+                answer = await self.read(label) or ""
         self.write("\n")  # the one that was typed was not shown either
         return answer
 
@@ -135,15 +138,16 @@ class PlainSurface(surface.Surface):
             await asyncio.sleep(QUIET_SECONDS)
             self._send_unread()
 
-    @contextmanager
-    def _taking_answers(self) -> Generator[None]:
+    @asynccontextmanager
+    async def _taking_answers(self) -> AsyncGenerator[None]:
         """Treats lines as answers in this context; those that no question reads are messages."""
-        self._is_asking = True
-        try:
-            yield
-        finally:
-            self._is_asking = False
-            self._send_unread()
+        async with self._one_at_a_time:
+            self._is_asking = True
+            try:
+                yield
+            finally:
+                self._is_asking = False
+                self._send_unread()
 
     def _send_unread(self) -> None:
         """Send the lines that no question has read as messages; "" for the end sends none."""

@@ -59,6 +59,8 @@ class Screen(Surface):
         self._reply_label = ""
         self._is_secret = False
         """Whether the reply is shown as stars."""
+        self._one_at_a_time = asyncio.Lock()
+        """Held by a question: the keys of one answer no other, and it has the focus to its end."""
         self._reply_buffer = Buffer(multiline=False)
         # what is drawn, and the keys
         self._build_windows(actions)
@@ -117,36 +119,34 @@ class Screen(Surface):
     async def ask(self, question: Question) -> Answer:
         """Show `question` in place of the live area until it is answered."""
         self.alert("A question waits.")
-        self.reader.close()  # both would be in the place of the live area
-        return await self._panel.ask(question)
+        async with self._one_at_a_time:
+            self.reader.close()  # both would be in the place of the live area
+            return await self._panel.ask(question)
 
     async def ask_parts(self, question: Question) -> tuple[int, ...] | None:
         """Show the parts of `question` in its place until the user has chosen."""
-        return await self._parts_panel.ask(question)
+        async with self._one_at_a_time:
+            return await self._parts_panel.ask(question)
 
-    async def ask_text(self, label: str) -> str:
-        """Read one line after `label`."""
-        self.reader.close()
-        self._reply_label = label
-        self._reply_buffer.reset()
-        self._reply = asyncio.get_running_loop().create_future()
-        self.app.layout.focus(self._reply_window)
-        self.refresh()
-        try:
-            return await self._reply
-        finally:
-            self._reply = None
-            self.app.layout.focus(self._prompt_window)
+    async def ask_text(self, label: str, *, secret: bool = False) -> str:
+        """Read one line after `label`, shown as stars if it is a secret."""
+        async with self._one_at_a_time:
+            self.reader.close()
+            self._reply_label, self._is_secret = label, secret
+            self._reply = asyncio.get_running_loop().create_future()
+            self.app.layout.focus(self._reply_window)
             self.refresh()
+            try:
+                return await self._reply
+            finally:
+                self._reply = None
+                self._reply_buffer.reset()  # nothing keeps a secret
+                self.app.layout.focus(self._prompt_window)
+                self.refresh()
 
     async def ask_secret(self, label: str) -> str:
         """Read one line after `label`, shown as stars."""
-        self._is_secret = True
-        try:
-            return await self.ask_text(label)
-        finally:
-            self._is_secret = False
-            self._reply_buffer.reset()  # nothing keeps the secret
+        return await self.ask_text(label, secret=True)
 
     def hint(self, text: str) -> None:
         """Show `text` in the prompt until the user types."""
