@@ -1,20 +1,13 @@
 """A conversation as JSON lines."""
 
-import asyncio
 import json
 import os
 import subprocess
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from shepherd.cli.batch import jsonlines
 from shepherd.cli.batch.protocol import OUTPUT_TYPES, InputError, Interrupt, UserInput, parse_input
-from shepherd.config.load import load_config
-from shepherd.conversation.build import open_conversation
-from shepherd.conversation.own_commands import INTERRUPTED
-from shepherd.conversation.session_start import SessionStart
 from tests.cli.program import Program
 from tests.patience import PATIENCE
 from tests.tools.sandbox.boxes import LAYERED, need
@@ -106,45 +99,6 @@ def test_an_interrupt_ends_the_turn_and_the_next_one_works(program: Program) -> 
         assert read_turn(process)[0]["content"] == "two"
         process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "end"),
-    [
-        ("prompt", '{"type": "interrupt"}', ("end_turn", "cancelled")),
-        ("prompt", '{"type": "steer", "content": "also"}', ("end_turn", "stop")),
-        (
-            '{"type": "command", "command": "!sleep 600"}',
-            '{"type": "interrupt"}',
-            ("command_result", INTERRUPTED),
-        ),
-    ],
-)
-async def test_a_line_acts_on_the_one_before_it_also_if_both_came_at_once(
-    first: str,
-    second: str,
-    end: tuple[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsysbinary: pytest.CaptureFixture[bytes],
-) -> None:
-    (tmp_path / "script").write_text("text: one")
-    lines = asyncio.Queue[bytes | None]()
-    for line in (first, second):
-        lines.put_nowait(line.encode())
-    lines.put_nowait(None)
-
-    def read_lines(_descriptor: int) -> asyncio.Queue[bytes | None]:
-        return lines
-
-    monkeypatch.setattr(jsonlines, "read_lines", read_lines)
-    config = load_config(tmp_path, {}, {"model.name": f"script:{tmp_path / 'script'}"})
-    env = {"HOME": str(tmp_path)}
-    async with open_conversation(config, env, tmp_path, SessionStart()) as conversation:
-        assert await jsonlines.run_json_lines(conversation) == 0
-    items = objects(capsysbinary.readouterr().out.decode())
-    ends = [(i["type"], i.get("reason", i.get("content"))) for i in items]
-    assert [each for each in ends if each[0] in ("end_turn", "command_result")] == [end]
 
 
 def test_a_message_steers_the_turn_and_the_mode_changes(program: Program) -> None:

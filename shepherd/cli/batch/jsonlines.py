@@ -82,8 +82,10 @@ class _Answers:
         try:
             reason = await self._running_turn
         except asyncio.CancelledError:
-            if not self._interrupted:  # then the whole conversation is to end
-                raise
+            task = asyncio.current_task()
+            # also if it is to end while an interrupted turn ends
+            if not self._interrupted or (task is not None and task.cancelling()):
+                raise  # the whole conversation is to end
         finally:
             self._running_turn = None
             self._writer.end_turn(reason, self._conversation.session.id, self.denials.count)
