@@ -104,16 +104,17 @@ async def compact(
     A model that was trained on a few tasks, such as the built-in one, can't summarise: then the
     summary is a digest of the messages. `keep` says what matters most. `callback` receives the
     progress. Until the summary is complete, nothing changes: not by a cancellation, and not by an
-    error. Raises InvalidRequestError if there is nothing to summarise or no summary, and the errors
-    of the backend.
+    error. Raises InvalidRequestError if there is nothing to summarise, no summary, or if the old
+    turns have changed meanwhile, and the errors of the backend.
     """
     span = old_turns(session.messages)
     if not span:
         raise InvalidRequestError("There is nothing to summarise: only the last turns are left.")
+    old = session.messages[span.start : span.stop]
     counts = await message_counts(session, backend)
     summariser = _Summariser(session, backend, keep, callback)
     if backend.info.trained_tools is not None:
-        text = digest(session.messages[span.start : span.stop])
+        text = digest(old)
     else:
         text = await summariser.summary(span)
     lines = list(_FACT.finditer(text))[:MAX_FACTS]
@@ -130,6 +131,8 @@ async def compact(
             f"The summary is not shorter than the messages ({size:,} tokens against {tokens:,}); "
             "the conversation is as it was."
         )
+    if session.messages[span.start : span.stop] != old:  # another one was quicker
+        raise InvalidRequestError("The conversation has changed meanwhile; it is as it was then.")
     session.compact([span], message)
     return Compaction(len(span), tokens, text, size, facts, summariser.cut)
 

@@ -12,7 +12,7 @@ from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.llamacpp import LlamaCppSection
-from shepherd.conversation.compaction import SuggestedFact, compact, old_turns
+from shepherd.conversation.compaction import Compaction, SuggestedFact, compact, old_turns
 from shepherd.errors import BackendError, ContextFullError, InvalidRequestError
 from shepherd.events import CallbackEvent, Event, EventCallback, Stats, ignore_events
 from shepherd.messages import Message, Role, ToolCall
@@ -130,6 +130,16 @@ async def test_what_fails_or_is_stopped_changes_nothing(
         await task
     assert (session.messages, session.numbers, session.next_number) == before
     assert archive.messages == []
+
+
+async def test_of_two_summaries_at_once_the_second_one_replaces_nothing() -> None:
+    session, backend = conversation(8, 180), scripted("text: short\n")
+    last = session.messages[old_turns(session.messages).stop :]
+    both = await asyncio.gather(
+        compact(session, backend), compact(session, backend), return_exceptions=True
+    )
+    assert [type(each) for each in both] == [Compaction, InvalidRequestError]
+    assert session.messages[1:] == last
 
 
 async def test_a_summary_that_is_not_shorter_changes_nothing() -> None:
