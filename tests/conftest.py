@@ -1,6 +1,5 @@
 """What holds for all tests."""
 
-import fcntl
 import gc
 import os
 import re
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 from shepherd.tools.sandbox.view.private import remove_tree
-from tests import certificates, examples
+from tests import certificates, examples, workers
 
 FOREIGN = re.compile(
     r"(?i).*_proxy|.*_api_key|(openai|anthropic|gemini|google|ollama|hf|huggingface|xdg|git)_.*"
@@ -50,6 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.dont_write_bytecode = False
     if config.getoption("--pure"):
         sys.addaudithook(_refuse)
+    elif not hasattr(config, "workerinput"):
+        workers.fork_workers(config)
 
 
 @pytest.fixture
@@ -64,18 +65,6 @@ def deep_place(tmp_path: Path) -> Generator[Path]:
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
     if event in IMPURE or (event == "import" and arguments[0] == "llama_cpp"):
         raise AssertionError(f"{event} in a quick test: take its file out of the Makefile's QUICK")
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(
-    collector: pytest.Collector,
-) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Let one worker compile a new file, and what it imports, while the others wait for that."""
-    if not isinstance(collector, pytest.Module):
-        return (yield)
-    with collector.path.open() as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        return (yield)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
