@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from tests.e2e.conftest import Start
+from tests.e2e.terminal import ENTER
 
 READY = r"approve: ask"
 
@@ -34,3 +35,15 @@ def test_own_commands_show_their_output_to_the_user_and_to_the_model(
     assert "1\n2\n3\n4\n5\n[was interrupted by the user]" in texts
     assert texts[-2] == "what was that?"
     assert "mine-43" not in path.read_text()
+
+
+def test_a_message_that_does_not_fit_comes_back_also_behind_an_own_command(start: Start) -> None:
+    terminal = start("context: 3000\ntext: ok\n", rows=40)
+    terminal.wait_for(READY)
+    terminal.say("!echo for-$((40 + 2))")
+    terminal.wait_for("for-42")
+    terminal.paste("word " * 3500 + "the end")
+    terminal.wait_for("paste 1")
+    terminal.send(ENTER)
+    terminal.wait_for("does not fit")
+    terminal.wait_for(r"(?s)does not fit.*word word")

@@ -25,7 +25,9 @@ from shepherd.config.section import ApproveMode
 from shepherd.config.settings import Config, LayerName
 from shepherd.conversation.commands.present import MODE_TEXT, set_mode
 from shepherd.conversation.conversation import Conversation
+from shepherd.messages import Role
 from shepherd.models import BUILTIN_NAME
+from shepherd.session import Session
 from shepherd.tools.files.read import ReadImage
 from shepherd.tools.registry import ToolRegistry, default_registry
 from shepherd.turn import run_turn
@@ -125,11 +127,11 @@ class Repl(Frontend):
         attached.images += prompt.images
         self._renderer.activity.start("waiting for the model")
         session, limits = self._conversation.session, self._conversation.limits
-        messages_before = len(session.messages)
+        first_number = session.next_number  # of what the turn adds
         try:
             await run_turn(session, attached.message, backend, self._tools, self._renderer, limits)
         except errors.ShepherdError as error:  # an event has reported it
-            if len(session.messages) == messages_before:  # the session does not have the message
+            if not _has_prompt(session, first_number):
                 raise turns.NotSentError from error
         else:
             self._status.totals.turns += 1
@@ -244,6 +246,16 @@ class Repl(Frontend):
         if self._conversation.transcript is not None and self._conversation.session.messages:
             text = f"Go on with: shepherd --resume {self._conversation.session.id}"
             self._surface.show(BLANK_LINE, Piece(Text(text, style="quiet"), soft_wrap=True))
+
+
+def _has_prompt(session: Session, first_number: int) -> bool:
+    """Whether a message of the user has this number, or a later one; it may have been removed."""
+    added = zip(session.messages, session.numbers, strict=True)
+    return any(
+        number is not None and number >= first_number
+        for message, number in added
+        if message.role is Role.USER and not message.is_hint
+    )
 
 
 def welcome(model: str, mode: ApproveMode) -> tuple[str, str]:
