@@ -246,8 +246,11 @@ async def while_connected(receive: Receive | None, work: Coroutine[Any, Any, T])
     limit = asyncio.timeout(None)
     watch = asyncio.create_task(_hung_up(receive))
 
+    has_ended = False
+
     def end_work(_watch: asyncio.Task[None]) -> None:
-        limit.reschedule(_AT_ONCE)
+        if not has_ended:  # it can't be taken back any more if the client left at the same moment
+            limit.reschedule(_AT_ONCE)
 
     try:
         async with limit:
@@ -255,7 +258,7 @@ async def while_connected(receive: Receive | None, work: Coroutine[Any, Any, T])
             try:
                 return await work
             finally:
-                watch.remove_done_callback(end_work)
+                has_ended = True
                 watch.cancel()
     except TimeoutError:
         if limit.expired():

@@ -1,12 +1,15 @@
 """A client that hangs up stops the work, wherever it is, and the slot is free again."""
 
+import asyncio
 import socket
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 import httpx
 import openai
 import pytest
 
+from shepherd.server.responses import while_connected
 from shepherd.server.settings import ServerSettings
 from tests.patience import PATIENCE
 from tests.server.harness import CHAT, HI, RunningServer, ask
@@ -48,6 +51,29 @@ def test_hanging_up_while_waiting_in_the_queue() -> None:
 
 async def _set(backend: HeldBackend) -> None:
     backend.go.set()
+
+
+async def test_a_client_that_leaves_as_the_work_ends_is_no_error() -> None:
+    moment, problems = asyncio.Event(), list[Mapping[str, Any]]()
+
+    async def receive() -> MutableMapping[str, Any]:
+        await moment.wait()
+        return {"type": "http.disconnect"}
+
+    async def work() -> str:
+        await moment.wait()
+        await asyncio.sleep(0)  # it ends when the other task has ended, and nobody knows it yet
+        return "done"
+
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _loop, context: problems.append(context))
+    answering = asyncio.create_task(while_connected(receive, work()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    moment.set()
+    assert await answering == "done"
+    await asyncio.sleep(0)
+    assert problems == []
 
 
 def test_client_that_times_out_stops_the_work() -> None:
