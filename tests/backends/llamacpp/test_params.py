@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 from typing import Any
 
@@ -116,15 +117,18 @@ def test_the_kind_of_attention_is_measured_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(flash, "_CELLS", 256)
-    measured = flash.flash_is_faster.__wrapped__
-    first = measured(64, 2)
+    monkeypatch.setattr(flash, "CELLS", 256)
+    flash.attention_seconds.cache_clear()
+    first = flash.flash_is_faster(64, 2)
     (file,) = (tmp_path / "shepherd" / "tried_models").iterdir()
-    assert file.read_text() == ("faster" if first else "slower")
+    plain, flashing = json.loads(file.read_text())
     monkeypatch.setattr(flash, "seconds", None)  # no more measurements
-    assert measured(64, 2) is first
-    file.write_text("slower" if first else "faster")
-    assert measured(64, 2) is not first
+    flash.attention_seconds.cache_clear()
+    assert flash.flash_is_faster(64, 2) is first
+    file.write_text(json.dumps([flashing, plain]))
+    flash.attention_seconds.cache_clear()
+    assert flash.flash_is_faster(64, 2) is not first
+    flash.attention_seconds.cache_clear()
 
 
 def test_a_long_context_has_smaller_batches_then_flash_attention() -> None:

@@ -1,4 +1,4 @@
-"""Whether flash attention is the faster kind of attention on this processor.
+"""How long attention takes on this processor, and whether flash attention is the faster kind.
 
 That differs by processor, by the build of llama.cpp and by the width of a model's heads. On a Xeon
 with heads of 64 numbers it takes 1.5 times as long for one token behind 3,000, and 0.5 to 0.8 times
@@ -7,56 +7,84 @@ either. So only one group of heads is computed, in one thread and by processor t
 a busy machine too.
 """
 
+import ctypes
 import hashlib
+import json
+import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from time import thread_time
 from typing import Any
 
-from shepherd.backends.llamacpp.native.bindings import bindings
-from shepherd.backends.llamacpp.native.graphs import least_seconds
+from shepherd.backends.llamacpp.native.bindings import bindings, native_functions
 from shepherd.config.paths import Paths
 
-_CELLS = 3072
+CELLS = 3072
 """The tokens before the new ones."""
+BATCH = 128
 _LARGEST_HEAD, _LARGEST_GROUP = 256, 8
-_STEP: Mapping[int, int] = {128: 4, 1: 128}
-"""What an agent does in a step: it reads 512 tokens, and writes 128, one after the other."""
+_READ, _WRITTEN = 4, 128
+"""What an agent does in a step: it reads so many batches, and writes tokens one after the other."""
 _BYTES = 256 * 1024**2
 """More than the tensors take; untouched pages are free."""
+_SECONDS, _ROUNDS = 0.05, 2
+"""How long something is measured again and again, and how often at least."""
+_HEADS = 4
+"""The heads of a layer, whose keys and values are side by side in a cell."""
+
+
+def flash_is_faster(head: int, group: int) -> bool:
+    """For heads of so many numbers, of which a group shares its keys and values."""
+    (one, many), (flash_one, flash_many) = attention_seconds(head, group)
+    return _WRITTEN * flash_one + _READ * flash_many < _WRITTEN * one + _READ * many
 
 
 @cache
-def flash_is_faster(head: int, group: int) -> bool:
-    """For heads of so many numbers, of which a group shares its keys and values.
-
-    Measured in half a second at the first time, then remembered in the user's cache.
-    """
+def attention_seconds(head: int, group: int) -> Sequence[tuple[float, float]]:
+    """The time of one thread for a token and for a batch, without and with flash attention."""
     head, group = min(head, _LARGEST_HEAD), min(group, _LARGEST_GROUP)
+
+    def measure() -> Sequence[tuple[float, float]]:
+        return [
+            (seconds(1, head, group, flash=flash), seconds(BATCH, head, group, flash=flash))
+            for flash in (False, True)
+        ]
+
+    return remembered(f"attention {head} {group}", measure)
+
+
+def remembered(what: str, measure: Callable[[], Any]) -> Any:
+    """What was measured, the first time for this processor and build of llama.cpp."""
     status = Path(bindings().__file__).stat()
-    machine = f"{_processor()} {status.st_size} {status.st_mtime_ns} {head} {group}"
-    name = f"flash-{hashlib.sha256(machine.encode()).hexdigest()[:32]}"
+    machine = f"{what} {_processor()} {status.st_size} {status.st_mtime_ns}"
+    name = f"speed-{hashlib.sha256(machine.encode()).hexdigest()[:32]}"
     file = Paths.from_env(os.environ).tried_models / name
-    with suppress(OSError):
-        return file.read_text() == "faster"
-    is_faster = step_seconds(head, group, flash=True) < step_seconds(head, group, flash=False)
+    with suppress(OSError, ValueError):
+        return json.loads(file.read_text())
+    result = measure()
     with suppress(OSError):  # it is measured again then
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("faster" if is_faster else "slower")
-    return is_faster
+        file.write_text(json.dumps(result))
+    return result
 
 
-def step_seconds(head: int, group: int, *, flash: bool) -> float:
-    """The time of a group's attention in a step of an agent."""
-    times = ((count, seconds(tokens, head, group, flash=flash)) for tokens, count in _STEP.items())
-    return sum(count * each for count, each in times)
+def least_seconds(compute: Callable[[], object], clock: Callable[[], float]) -> float:
+    """The least time of computing something."""
+    times: list[float] = []
+    while len(times) <= _ROUNDS or sum(times) < _SECONDS:  # the first one is slower
+        started = clock()
+        compute()
+        times.append(clock() - started)
+    return min(times)
 
 
 def seconds(tokens: int, head: int, group: int, *, flash: bool) -> float:
-    """The least time of attention for new tokens."""
+    """The least time of a group's attention for new tokens."""
+    # One token reads the cells of all heads, which do not fit into the processor's small caches.
+    heads = _HEADS if tokens == 1 else 1
 
     def attention(lib: Any, context: Any) -> Any:
         """The result, of tensors in the order in which llama.cpp keeps them."""
@@ -64,18 +92,66 @@ def seconds(tokens: int, head: int, group: int, *, flash: bool) -> float:
         def tensor(kind: int, *sizes: int) -> Any:
             return lib.ggml_new_tensor_3d(context, kind, *sizes)
 
-        f32, f16 = bindings().GGML_TYPE_F32, bindings().GGML_TYPE_F16
-        q = lib.ggml_permute(context, tensor(f32, head, group, tokens), 0, 2, 1, 3)
-        k = tensor(f16, head, _CELLS, 1)
+        def cells() -> Any:
+            row = f16_bytes * head * _HEADS
+            every = tensor(f16, head, _HEADS, CELLS)
+            return lib.ggml_view_3d(context, every, head, CELLS, heads, row, f16_bytes * head, 0)
+
+        f32, f16, f16_bytes = bindings().GGML_TYPE_F32, bindings().GGML_TYPE_F16, 2
+        q = lib.ggml_permute(context, tensor(f32, head, heads * group, tokens), 0, 2, 1, 3)
+        k = cells()
         if flash:
-            v, mask = tensor(f16, head, _CELLS, 1), tensor(f16, _CELLS, tokens, 1)
+            v, mask = cells(), tensor(f16, CELLS, tokens, 1)
             return lib.ggml_flash_attn_ext(context, q, k, v, mask, 1.0, 0.0, 0.0)
-        v, mask = tensor(f16, _CELLS, head, 1), tensor(f32, _CELLS, tokens, 1)
+        v, mask = tensor(f16, CELLS, head, heads), tensor(f32, CELLS, tokens, 1)
         scores = lib.ggml_mul_mat(context, k, q)
         weights = lib.ggml_soft_max_ext(context, scores, mask, 1.0, 0.0)
         return lib.ggml_mul_mat(context, v, weights)
 
-    return least_seconds(attention, _BYTES, 1, thread_time)
+    return _graph_seconds(attention) / heads
+
+
+class _Params(ctypes.Structure):
+    """ggml's `ggml_init_params`."""
+
+    _fields_ = (("size", ctypes.c_size_t), ("buffer", ctypes.c_void_p), ("none", ctypes.c_bool))
+
+
+def _graph_seconds(build: Callable[[Any, Any], Any]) -> float:
+    """The least time of computing the tensor that `build` makes of ggml's library and a context."""
+    lib = _ggml()
+    memory = mmap.mmap(-1, _BYTES)  # zeros
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    context = lib.ggml_init(_Params(_BYTES, start, False))
+    try:
+        result = build(lib, context)
+        graph = lib.ggml_new_graph(context)
+        lib.ggml_build_forward_expand(graph, result)
+        return least_seconds(
+            lambda: lib.ggml_graph_compute_with_ctx(context, graph, 1), thread_time
+        )
+    finally:
+        lib.ggml_free(context)
+
+
+@cache
+def _ggml() -> Any:
+    """llama.cpp's library with the types of the functions for a graph."""
+    pointer, number, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+    signatures = {
+        "init": (pointer, _Params),
+        "free": (None, pointer),
+        "new_tensor_3d": (pointer, pointer, ctypes.c_int, number, number, number),
+        "view_3d": (pointer, pointer, pointer, *[number] * 3, *[ctypes.c_size_t] * 3),
+        "permute": (pointer, pointer, pointer, *[ctypes.c_int] * 4),
+        "mul_mat": (pointer, pointer, pointer, pointer),
+        "soft_max_ext": (pointer, pointer, pointer, pointer, real, real),
+        "flash_attn_ext": (pointer, pointer, pointer, pointer, pointer, pointer, real, real, real),
+        "new_graph": (pointer, pointer),
+        "build_forward_expand": (None, pointer, pointer),
+        "graph_compute_with_ctx": (ctypes.c_int, pointer, pointer, ctypes.c_int),
+    }
+    return native_functions(signatures, prefix="ggml_")
 
 
 def _processor() -> str:

@@ -35,7 +35,7 @@ _MAX_TEXT = 1 << 26
 _TOKENS = "tokenizer.ggml.tokens"
 _PART = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<total>\d{5})\.gguf$")
 
-_BLOCKS: dict[int, tuple[int, int]] = {
+BLOCKS: dict[int, tuple[int, int]] = {
     0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34),
     10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210),
     16: (256, 66), 17: (256, 74), 18: (256, 98), 19: (256, 50), 20: (32, 18),
@@ -49,9 +49,9 @@ _BLOCKS: dict[int, tuple[int, int]] = {
 class GgufHeader(Struct, frozen=True):
     """The contents of a header; `needs` is the minimum size of the file in bytes.
 
-    `weights` are the bytes of each tensor by name. `vocabulary` is the number of tokens, `length`
-    that of the bytes, and `elements` that of all weights. The header of a split model has the
-    tensors of all parts.
+    `weights` are the bytes of each tensor by name, and `kinds` their types by ggml's number.
+    `vocabulary` is the number of tokens, and `length` that of the bytes. The header of a split
+    model has the tensors of all parts.
     """
 
     values: dict[str, Any]
@@ -59,7 +59,7 @@ class GgufHeader(Struct, frozen=True):
     weights: Mapping[str, int]
     vocabulary: int = 0
     length: int = 0
-    elements: int = 0
+    kinds: Mapping[str, int] = {}
 
 
 def check_model_file(path: Path) -> GgufHeader:
@@ -83,10 +83,11 @@ def check_model_file(path: Path) -> GgufHeader:
 def joined_header(parts: Sequence[GgufHeader]) -> GgufHeader:
     """The first part's header with the tensors of all parts."""
     weights: dict[str, int] = {}
+    kinds: dict[str, int] = {}
     for part in parts:
         weights |= part.weights
-    elements = sum(part.elements for part in parts)
-    return structs.replace(parts[0], weights=weights, elements=elements)
+        kinds |= part.kinds
+    return structs.replace(parts[0], weights=weights, kinds=kinds)
 
 
 def remote_header(name: str, pieces: Iterable[bytes]) -> GgufHeader:
@@ -143,7 +144,7 @@ class _Reader:
             raise ValueError("not a GGUF model")
         self._data = data
         self._at = len(_MAGIC)
-        self._elements = 0
+        self._kinds: dict[str, int] = {}
         self._texts = 0
         """The bytes of all texts so far."""
         self._array_length = 0
@@ -170,7 +171,7 @@ class _Reader:
         start = -(-self._at // alignment) * alignment  # rounded up
         needs = start + max(ends) if ends else self._at
         _check_numbers(values)
-        return GgufHeader(values, needs, weights, vocabulary, start, self._elements)
+        return GgufHeader(values, needs, weights, vocabulary, start, self._kinds)
 
     def _scalar(self, code: str) -> Any:
         """The next number, by its code in `struct`."""
@@ -232,10 +233,10 @@ class _Reader:
         for _ in range(dimensions):
             elements *= self._scalar("Q")
         kind: int = self._scalar("I")
-        elements_per_block, block_bytes = _BLOCKS.get(kind, (1, 0))
+        elements_per_block, block_bytes = BLOCKS.get(kind, (1, 0))
         offset: int = self._scalar("Q")
         weights[name] = elements // elements_per_block * block_bytes
-        self._elements += elements
+        self._kinds[name] = kind
         return offset + weights[name]
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 from msgspec import Struct
 
 from shepherd.backends.base import Memory
+from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.devices import Device
 from shepherd.backends.llamacpp.native.fitting import (
     AGENT_CONTEXTS,
@@ -31,6 +32,9 @@ FAST = 10.0
 """Tokens per second from which a person reads along."""
 
 FEW_BITS = re.compile("Q[1-3]")
+
+_MIX = re.compile("^UD-|_(XL|[SML])$")
+"""The parts of a quantisation's name that are not in that of the type of most weights."""
 
 _UNGATED = frozenset({"nemotron_h_moe"})
 """The architectures whose experts have two matrices."""
@@ -175,4 +179,5 @@ def expected_header(model: LocalModel, quant: str) -> GgufHeader:
     named = {f"{model.architecture}.{key}": value for key, value in values.items()}
     named |= {"general.architecture": model.architecture}
     weights = {name: round(number * each) for name, number in elements.items()}
-    return GgufHeader(named, 0, weights, model.vocabulary, 0, total)
+    kind: int = getattr(bindings(), f"GGML_TYPE_{_MIX.sub('', quant)}")
+    return GgufHeader(named, 0, weights, model.vocabulary, kinds=dict.fromkeys(weights, kind))

@@ -1,6 +1,7 @@
 """What the header of a model's file tells of it: above all, the memory that it takes."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -52,9 +53,10 @@ class ModelSizes(Struct, frozen=True):
     copy of it. A state that `forgets` keeps those behind earlier tokens, too. `experts` are the
     part of each layer's weights that may stay in the memory of the CPU, `expert_tensor` is the
     largest tensor of them, and a token uses `expert_share` of them. `lookup` are more embeddings,
-    one for each layer, which stay in the memory of the CPU, too. A weight has `bits` on average.
-    Layers with a window and those without have `masks` of their own. Each `group` of heads shares
-    keys and values. The other fields are widths in numbers.
+    one for each layer, which stay in the memory of the CPU, too. The layers have bytes in several
+    `kinds`, which are ggml's types, and the output in `output_kind`. Layers with a window and those
+    without have `masks` of their own. Each `group` of heads shares keys and values. The other
+    fields are widths in numbers.
     """
 
     layers: tuple[int, ...]
@@ -74,7 +76,8 @@ class ModelSizes(Struct, frozen=True):
     expert_tensor: int = 0
     expert_share: float = 1.0
     lookup: int = 0
-    bits: float = 0.0
+    kinds: Mapping[int, int] = {}
+    output_kind: int = 0
     masks: int = 1
     head: int = 0
     group: int = 1
@@ -127,10 +130,12 @@ def model_sizes(header: gguf.GgufHeader, settings: LlamaCppSection) -> ModelSize
     count = values.number("block_count")
     layers, experts = [0] * count, [0] * count
     outside_layers, expert_tensor = 0, 0
+    kinds = Counter[int]()
     for name, size in header.weights.items():
         layer = _LAYER.match(name)
         if layer is not None and int(layer["number"]) < count:
             layers[int(layer["number"])] += size
+            kinds[header.kinds.get(name, 0)] += size
             if _EXPERTS.search(name):
                 experts[int(layer["number"])] += size
                 expert_tensor = max(expert_tensor, size)
@@ -170,7 +175,8 @@ def model_sizes(header: gguf.GgufHeader, settings: LlamaCppSection) -> ModelSize
         expert_tensor=expert_tensor,
         expert_share=values.number("expert_used_count", 1) / (values.number("expert_count") or 1),
         lookup=lookup,
-        bits=8 * sum(header.weights.values()) / (header.elements or 1),
+        kinds=kinds,
+        output_kind=header.kinds.get("token_embd.weight" if tied else "output.weight", 0),
         masks=values.masks(count),
         head=values.head_widths()[0],
         group=most_heads // max((1, *heads)),

@@ -135,8 +135,7 @@ def _machine_text(machine: "Machine") -> str:
     memory = f"{size_text(machine.memory.ram)} of memory are free"
     if gpus:
         memory += f", and {size_text(machine.memory.vram)} on {gpus}"
-    speed = machine.speed.ram / 1e9
-    return f"{memory}; the processor reads {speed:.1f} GB/s of weights." if speed else f"{memory}."
+    return f"{memory}."
 
 
 def _free_disk(directory: Path) -> int:
