@@ -15,7 +15,7 @@ import httpx
 from msgspec import Struct
 
 from shepherd.catalog.hub_files import HubFile, choose_files, parse_selection, projectors
-from shepherd.catalog.model_files import is_projector_name
+from shepherd.catalog.model_files import is_projector_name, size_text
 from shepherd.errors import ModelLoadError
 
 _TIMEOUT = httpx.Timeout(30.0, read=60.0)
@@ -62,7 +62,7 @@ def pull(text: str, models_dir: Path, report: Report, *, images: bool = True) ->
         total = sum(file.size for file in files)
         _check_room(models_dir, total)
         names = ", ".join(f.name for f in files)
-        report(PullProgress(f"{selection.repo}: {names} ({total / 2**30:.1f} GiB)"))
+        report(PullProgress(f"{selection.repo}: {names} ({size_text(total)})"))
         texts = [f for f in present if _LICENCE.fullmatch(f.name) and f.size < _MAX_TEXT]
         _show_licence(selection.repo, licence, None if texts else directory, report)
         for file in texts:
@@ -208,7 +208,7 @@ def _check_room(directory: Path, needed: int) -> None:
     free = shutil.disk_usage(directory).free
     if needed > free:
         raise ModelLoadError(
-            f"{directory} has {free / 2**30:.1f} GiB left, but {needed / 2**30:.1f} are needed; "
+            f"{directory} has {size_text(free)} left, but {size_text(needed)} are needed; "
             "make room, or set llamacpp.models_dir to a larger disk."
         )
 

@@ -20,7 +20,9 @@ from msgspec import Struct
 from shepherd.errors import ModelLoadError
 from shepherd.json_text import as_objects, object_in
 
-MIN_BYTES = 1_048_576
+GIB, MIB = 2**30, 2**20
+
+MIN_BYTES = MIB
 """Smaller files in other programs' directories are vocabularies and tests."""
 
 MAX_EFFORT = 10_000
@@ -267,3 +269,8 @@ def _facts(entry: os.DirEntry[str]) -> os.stat_result | None:
     except OSError:
         return None
     return facts if S_ISREG(facts.st_mode) else None
+
+
+def size_text(size: int) -> str:
+    """A number of bytes in a readable unit."""
+    return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / MIB:.0f} MiB"

@@ -10,9 +10,9 @@ import typer
 from typer.main import get_command, get_group
 
 from shepherd.cli.commands.arguments import PlainErrors, with_option_groups
-from shepherd.cli.launch import launch
+from shepherd.cli.frontend import start_frontend
 from shepherd.cli.option_groups import ConversationOptions, ModelOptions, RunOptions, ServerOptions
-from shepherd.cli.request import PROVIDER, Launch, check_overrides
+from shepherd.cli.request import PROVIDER, FrontendChoice, check_overrides
 from shepherd.cli.terminal.secrets import STDIN, read_key
 from shepherd.config.provider import make_provider
 from shepherd.config.provider_book import Ephemeral
@@ -114,7 +114,7 @@ def _main(
         _check_not_blank("--resume", conversation.resume, "`shepherd sessions list` shows the ids")
         _check_not_blank("--execute", conversation.execute, "write the question behind it")
         _check_not_blank("--connect", conversation.connect, "write the server's URL behind it")
-        request = Launch(
+        request = FrontendChoice(
             overrides,
             conversation.execute,
             conversation.json_lines,
@@ -132,7 +132,7 @@ def _main(
             fit=model.fit,
         )
         _check(request)
-        raise typer.Exit(launch(request))
+        raise typer.Exit(start_frontend(request))
 
 
 def _provider_of_run(model: ModelOptions, conversation: ConversationOptions) -> Ephemeral | None:
@@ -207,7 +207,7 @@ def _check_not_blank(option: str, text: str | None, advice: str) -> None:
         raise UsageError(f"{option} is empty; {advice}.")
 
 
-def _check(request: Launch) -> None:
+def _check(request: FrontendChoice) -> None:
     """Raise UsageError if options exclude each other."""
     start = request.start
     talks = request.prompt is not None or request.json_lines or start.latest or start.id

@@ -23,7 +23,7 @@ PROVIDER = "shepherd.provider"
 """The name in the context's `meta` of the provider that only this run knows."""
 
 
-class Launch(Struct, frozen=True):
+class FrontendChoice(Struct, frozen=True):
     """The frontend to start and its options; `overrides` are settings by `section.key`.
 
     `provider` is one that only this run knows. `connect` is the URL of a shared conversation,

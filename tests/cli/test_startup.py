@@ -40,7 +40,7 @@ FIRST_PROMPT = """
 import os
 from pathlib import Path
 import shepherd.cli.repl.app
-from shepherd.cli.launch import load_settings
+from shepherd.cli.request import load_settings
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.conversation.build import backend_opener, build_conversation

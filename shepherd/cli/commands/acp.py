@@ -4,8 +4,8 @@ from typing import cast
 
 import typer
 
-from shepherd.cli.launch import launch
-from shepherd.cli.request import PROVIDER, Launch, overrides_of
+from shepherd.cli.frontend import start_frontend
+from shepherd.cli.request import PROVIDER, FrontendChoice, overrides_of
 from shepherd.config.provider_book import Ephemeral
 
 
@@ -15,4 +15,6 @@ def acp(context: typer.Context) -> None:
     An editor starts this command; docs/editors.md tells how. Options for the model come before it.
     """
     provider = cast("Ephemeral | None", context.meta.get(PROVIDER))
-    raise typer.Exit(launch(Launch(overrides_of(context), provider=provider, acp=True)))
+    raise typer.Exit(
+        start_frontend(FrontendChoice(overrides_of(context), provider=provider, acp=True))
+    )

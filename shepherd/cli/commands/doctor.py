@@ -19,9 +19,9 @@ from msgspec import Struct, structs
 
 from shepherd import errors, own_programs
 from shepherd.backends.opening import SCRIPT_PREFIX
+from shepherd.catalog.model_files import GIB
 from shepherd.cli.commands.arguments import Json
 from shepherd.cli.commands.models.fit import plan_of, run_model
-from shepherd.cli.commands.output import GIB
 from shepherd.cli.request import overrides_of
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config import provider_book, section, settings

@@ -11,7 +11,7 @@ import typer
 from msgspec import Struct
 
 from shepherd.cli.commands import arguments, output
-from shepherd.cli.launch import ended_by_signals
+from shepherd.cli.frontend import ended_by_signals
 from shepherd.cli.request import load_settings, overrides_of
 from shepherd.cli.terminal.secrets import read_key
 from shepherd.config.acceptance import AcceptanceStore

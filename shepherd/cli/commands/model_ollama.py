@@ -13,7 +13,8 @@ from shepherd.backends.api.ollama import OllamaAdapter
 from shepherd.backends.connect import endpoint_of
 from shepherd.catalog import hub
 from shepherd.catalog.discovery import DEFAULT_URL, adding_command, ollama_url
-from shepherd.cli.commands.output import MIB, note, show, show_rows, show_table, size_text
+from shepherd.catalog.model_files import MIB, size_text
+from shepherd.cli.commands.output import note, show, show_rows, show_table
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.provider import make_provider
 from shepherd.config.provider_book import ProviderBook

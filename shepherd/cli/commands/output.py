@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 
 from shepherd.cli.terminal.sanitize import sanitize
 
-GIB, MIB = 2**30, 2**20
-
 
 def show(text: str) -> None:
     """Print a part of the result."""
@@ -39,8 +37,3 @@ def show_table(rows: Sequence[Sequence[str]], number_column: int | None = None) 
         if number_column is not None:
             cells[number_column] = row[number_column].rjust(widths[number_column])
         show("  ".join(cells).rstrip())
-
-
-def size_text(size: int) -> str:
-    """A number of bytes in a readable unit."""
-    return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / MIB:.0f} MiB"

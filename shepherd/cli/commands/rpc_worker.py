@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 from msgspec import Struct
 
+from shepherd.catalog.model_files import size_text
 from shepherd.cli.commands import arguments, output
 from shepherd.cli.terminal.secrets import interrupted_by
 from shepherd.config.paths import Paths
@@ -159,7 +160,7 @@ def _watch(process: subprocess.Popen[bytes], service: "Service", box: str) -> in
     for stream in filter(None, (process.stdout, process.stderr)):
         threading.Thread(target=_forward, args=(stream,), daemon=True).start()
     if (devices := _offer(process, service)) is not None:
-        sizes = ", ".join(f"{device / output.GIB:.1f} GiB" for device in devices)
+        sizes = ", ".join(map(size_text, devices))
         place = f"{service.host}:{service.port}"
         output.note(f"RPC worker on {place} offers {sizes}, in the {box} sandbox. Ctrl+C ends it.")
     return process.wait()

@@ -11,7 +11,7 @@ from shepherd.cli.approval.plain_question import choose_approver
 from shepherd.cli.batch.oneshot import PlainOutput, exit_code, print_text, read_piped, with_context
 from shepherd.cli.connect.client import NoSessionError, SharedSessionClient
 from shepherd.cli.connect.remote import RemoteSession, Viewer
-from shepherd.cli.request import Launch
+from shepherd.cli.request import FrontendChoice
 from shepherd.cli.terminal import attachments, secrets
 from shepherd.config.settings import Config
 from shepherd.conversation.commands.table import find_command
@@ -52,7 +52,7 @@ async def ask_once(client: SharedSessionClient, prompt: str, images: Sequence[Im
 KEY_VARIABLE = "SHEPHERD_API_KEY"
 
 
-async def run_connected(config: Config, cwd: Path, request: Launch) -> int:
+async def run_connected(config: Config, cwd: Path, request: FrontendChoice) -> int:
     """Talk in the conversation at `request.connect`; the exit code. Raises ShepherdError."""
     key = request.api_key or os.environ.get(KEY_VARIABLE, "")
     if key == secrets.STDIN:

@@ -96,7 +96,7 @@ class Pick(Struct, frozen=True):
 
 
 def this_machine(settings: LlamaCppSection) -> Machine:
-    """What is free now, and a speed that is measured in a second."""
+    """What is free now, and speeds, which are measured when they are asked for."""
     devices = model_gpus(settings)
     return Machine(free_memory(devices), devices, measured_speed(devices))
 

@@ -111,7 +111,7 @@ class _Shape(NamedTuple):
         }
 
 
-_WIDE = _Shape(1, 4096, 14336, 128)
+_WIDE = _Shape(1, 4096, 8192, 128)
 _NARROW = _Shape(8, 256, 64, 64)
 
 

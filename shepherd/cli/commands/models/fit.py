@@ -12,8 +12,8 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from shepherd import errors, events
-from shepherd.catalog.model_files import locate_model
-from shepherd.cli.commands.output import show_rows, size_text
+from shepherd.catalog.model_files import locate_model, size_text
+from shepherd.cli.commands.output import show_rows
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.messages import Message

@@ -12,9 +12,10 @@ import msgspec
 import typer
 
 from shepherd.catalog.local_models import find_local_model
+from shepherd.catalog.model_files import size_text
 from shepherd.cli.commands.arguments import Json
 from shepherd.cli.commands.models.fit import header_rows
-from shepherd.cli.commands.output import note, show_table, size_text
+from shepherd.cli.commands.output import note, show_table
 from shepherd.cli.request import loaded_config
 from shepherd.config.llamacpp import LlamaCppSection
 
@@ -38,7 +39,7 @@ def pick(
     """List open models that call tools well and suit this machine, the best ones first.
 
     Each is the largest quantisation that fits beside a context for an agent, and writes fast
-    enough. Nothing goes over the network; a speed is measured in a second.
+    enough. Nothing goes over the network; the first time, speeds are measured in some seconds.
     """
     from shepherd.backends.llamacpp.native.picking import picks, this_machine
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shepherd.cli.batch import oneshot
-from shepherd.cli.request import Launch, load_settings
+from shepherd.cli.request import FrontendChoice, load_settings
 from shepherd.cli.terminal.attachments import load_images
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.section import ApproveMode
@@ -23,7 +23,7 @@ from shepherd.errors import ConfigError, UsageError
 from shepherd.messages import Message
 
 
-def launch(request: Launch) -> int:
+def start_frontend(request: FrontendChoice) -> int:
     """Run a frontend to its end and return the exit code; raises ShepherdError."""
     cwd = _working_directory()
 
@@ -68,7 +68,9 @@ def _working_directory() -> Path:
         raise ConfigError("The working directory was removed; change to another one.") from error
 
 
-async def _converse(config: Config, cwd: Path, request: Launch, providers: ProviderBook) -> int:
+async def _converse(
+    config: Config, cwd: Path, request: FrontendChoice, providers: ProviderBook
+) -> int:
     """Run the frontend of one conversation; a signal ends only the frontend, then it is closed."""
     opened = open_conversation(config, os.environ, cwd, request.start, providers)
     async with opened as conversation:
@@ -86,7 +88,7 @@ async def ended_by_signals(frontend: Coroutine[Any, Any, int]) -> int:
             return 128 + received[0]  # as a shell reports a program that a signal has ended
 
 
-async def _frontend(conversation: Conversation, request: Launch) -> int:
+async def _frontend(conversation: Conversation, request: FrontendChoice) -> int:
     """Run JSON lines, one answer, or the prompt if there is a terminal to talk in."""
     if request.json_lines:
         from shepherd.cli.batch.jsonlines import run_json_lines
@@ -99,7 +101,7 @@ async def _frontend(conversation: Conversation, request: Launch) -> int:
     return await Repl(conversation).run()
 
 
-async def _answer(conversation: Conversation, request: Launch) -> int:
+async def _answer(conversation: Conversation, request: FrontendChoice) -> int:
     """Answer one question, or run a command such as `/usage`; piped text belongs to a question."""
     images = load_images(request.images)
     if request.prompt is not None and request.prompt.lstrip().startswith("/") and not images:
