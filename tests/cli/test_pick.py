@@ -51,7 +51,7 @@ def test_the_list_is_readable_and_info_tells_the_same(alone: Program) -> None:
     assert head.split()[:3] == ["model", "quant", "download"]
     assert len(lines) == len(local_models())
     assert max(map(len, [head, *lines])) < 130
-    assert "reads" in done.stderr
+    assert "of memory are free" in done.stderr
     quants = {line.split()[0]: line.split()[1] for line in lines}
     told, model = rows(alone, "qwen3.5:0.8b"), find_local_model("qwen3.5:0.8b")
     assert model is not None
