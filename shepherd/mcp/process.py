@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, nullcontext
 from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import Self
 
@@ -124,16 +125,14 @@ class ServerProcess:
         self._writer: asyncio.StreamWriter | None = None
 
     async def __aenter__(self) -> Self:
-        loop = asyncio.get_running_loop()
-        reading = asyncio.StreamReaderProtocol(self._reader)
-        stdout, _ = await loop.connect_read_pipe(lambda: reading, self._popen.stdout)
-        stderr, _ = await loop.connect_read_pipe(lambda: _Stderr(self.log), self._popen.stderr)
         pipe = os.fdopen(self._stdin, "wb", 0)
-        # the writer waits through this protocol while the pipe is full; it reads nothing
-        flow_control = asyncio.StreamReaderProtocol(asyncio.StreamReader())
-        stdin, _ = await loop.connect_write_pipe(lambda: flow_control, pipe)
-        self._writer = asyncio.StreamWriter(stdin, flow_control, None, loop)
-        self._transports = [stdout, stderr, stdin]
+        try:
+            await self._connect(pipe)
+        except BaseException:  # nobody else would end the process, also after a cancellation
+            await self.__aexit__()
+            for unused in filter(None, (pipe, self._popen.stdout, self._popen.stderr)):
+                unused.close()
+            raise
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -144,6 +143,20 @@ class ServerProcess:
             for transport in self._transports:
                 transport.close()
             await self._has_ended(_KILL_SECONDS)  # so that it does not stay as a zombie
+
+    async def _connect(self, pipe: FileIO) -> None:
+        """Read and write the pipes of the process by the loop."""
+        loop = asyncio.get_running_loop()
+        reading = asyncio.StreamReaderProtocol(self._reader)
+        stdout, _ = await loop.connect_read_pipe(lambda: reading, self._popen.stdout)
+        self._transports.append(stdout)
+        stderr, _ = await loop.connect_read_pipe(lambda: _Stderr(self.log), self._popen.stderr)
+        self._transports.append(stderr)
+        # the writer waits through this protocol while the pipe is full; it reads nothing
+        flow_control = asyncio.StreamReaderProtocol(asyncio.StreamReader())
+        stdin, _ = await loop.connect_write_pipe(lambda: flow_control, pipe)
+        self._transports.append(stdin)
+        self._writer = asyncio.StreamWriter(stdin, flow_control, None, loop)
 
     async def read_line(self) -> bytes:
         """The next line, b"" at the end; raises ValueError for one that is too long."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from shepherd.config.secrets import Secrets
 from shepherd.config.section import SandboxMode
 from shepherd.mcp.links import MAX_BURST, Quota
-from shepherd.mcp.process import MAX_MESSAGE_BYTES
+from shepherd.mcp.process import MAX_MESSAGE_BYTES, ServerLog, ServerProcess
 from shepherd.mcp.questions import SamplingRequest
 from shepherd.mcp.secrets import ServerSecrets
 from shepherd.mcp.servers import Origin, Server, ServerState, ServerStore, make_server
@@ -47,6 +47,33 @@ SERVES = "for line in sys.stdin: answer(json.loads(line))\n"
 def program(change: str = "") -> str:
     """A server whose code is changed before it serves."""
     return SPEAKS + change + SERVES
+
+
+async def test_a_start_that_is_cancelled_at_any_step_leaves_no_process(tmp_path: Path) -> None:
+    def start() -> tuple[subprocess.Popen[bytes], int]:
+        theirs, ours = os.pipe()
+        with os.fdopen(theirs, "rb") as stdin:
+            command = ["sleep", "600"]
+            group = subprocess.Popen(
+                command, stdin=stdin, stdout=-1, stderr=-1, start_new_session=True
+            )
+        return group, ours
+
+    async def enter(process: ServerProcess) -> None:
+        async with process:
+            await asyncio.Event().wait()
+
+    async def cancel(steps: int) -> int | None:
+        popen, stdin = start()
+        entering = asyncio.ensure_future(enter(ServerProcess(popen, stdin, ServerLog(tmp_path))))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        entering.cancel()
+        await asyncio.wait([entering])
+        return popen.poll()
+
+    ended = await asyncio.gather(*map(cancel, range(1, 12)))
+    assert set(ended) == {-signal.SIGTERM}
 
 
 async def test_a_killed_server_is_started_again(tmp_path: Path) -> None:
