@@ -18,8 +18,6 @@ ADDRESS = (
 )
 """The options that all servers have."""
 
-INSECURE = "Insist on listening beyond this machine without authentication."
-
 
 def _show_version(value: bool) -> None:  # noqa: FBT001 - Typer calls it by position
     if value:
@@ -32,30 +30,18 @@ class ModelOptions(Struct, frozen=True, kw_only=True):
 
     panel: ClassVar = "Model"
 
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", metavar="NAME", help="Model by name or path.")
-    ] = None
-    fit: Annotated[
-        bool, typer.Option("--fit", help="Show how the model would be loaded, and end.")
-    ] = False
-    provider: Annotated[
-        str | None,
-        typer.Option(
-            "--provider", "-p", metavar="NAME[/MODEL]", help="Provider that answers; local = none."
-        ),
-    ] = None
-    backend: Annotated[
-        str | None,
-        typer.Option(
-            "--backend",
-            metavar="TYPE",
-            help="Provider for this run alone, of this type, with --model.",
-        ),
-    ] = None
-    api_base: Annotated[str | None, typer.Option(metavar="URL", help="Its address.")] = None
-    api_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Its key; - asks for it or reads stdin.")
-    ] = None
+    model: Annotated[str | None, typer.Option("--model", "-m", metavar="NAME")] = None
+    """Model by name or path."""
+    fit: bool = False
+    """Show how the model would be loaded, and end."""
+    provider: Annotated[str | None, typer.Option("--provider", "-p", metavar="NAME[/MODEL]")] = None
+    """Provider that answers; local = none."""
+    backend: Annotated[str | None, typer.Option(metavar="TYPE")] = None
+    """Provider for this run alone, of this type, with --model."""
+    api_base: Annotated[str | None, typer.Option(metavar="URL")] = None
+    """Its address."""
+    api_key: Annotated[str | None, typer.Option(metavar="KEY")] = None
+    """Its key; - asks for it or reads stdin."""
     settings: Annotated[
         Mapping[str, object],
         FieldOptions(
@@ -87,54 +73,22 @@ class ConversationOptions(Struct, frozen=True, kw_only=True):
 
     panel: ClassVar = "Conversation"
 
-    execute: Annotated[
-        str | None,
-        typer.Option(
-            "--execute",
-            "-e",
-            metavar="QUESTION",
-            help="Answer one question and end; piped input is its context.",
-        ),
-    ] = None
-    apply: Annotated[
-        bool,
-        typer.Option(
-            "--apply",
-            help="With --execute and --approve review: make the changes, besides printing them.",
-        ),
-    ] = False
-    images: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--image", metavar="FILE", help="Image that goes with the question; may be repeated."
-        ),
-    ] = None
-    json_lines: Annotated[bool, typer.Option("--json", help="JSON lines in and out.")] = False
-    latest: Annotated[
-        bool,
-        typer.Option("--continue", "-c", help="Go on with the latest session of this directory."),
-    ] = False
-    resume: Annotated[
-        str | None,
-        typer.Option(
-            "--resume",
-            "-r",
-            metavar="ID",
-            help="Go on with a session; the start of its id is enough.",
-        ),
-    ] = None
-    branch: Annotated[
-        bool,
-        typer.Option("--branch", help="Go on with a copy; the session stays as it is."),
-    ] = False
-    connect: Annotated[
-        str | None,
-        typer.Option(
-            "--connect",
-            metavar="URL",
-            help="Talk in the conversation of a --cliserver; --api-key is its key.",
-        ),
-    ] = None
+    execute: Annotated[str | None, typer.Option("--execute", "-e", metavar="QUESTION")] = None
+    """Answer one question and end; piped input is its context."""
+    apply: bool = False
+    """With --execute and --approve review: make the changes, besides printing them."""
+    images: Annotated[list[Path] | None, typer.Option("--image", metavar="FILE")] = None
+    """Image that goes with the question; may be repeated."""
+    json_lines: Annotated[bool, typer.Option("--json")] = False
+    """JSON lines in and out."""
+    latest: Annotated[bool, typer.Option("--continue", "-c")] = False
+    """Go on with the latest session of this directory."""
+    resume: Annotated[str | None, typer.Option("--resume", "-r", metavar="ID")] = None
+    """Go on with a session; the start of its id is enough."""
+    branch: bool = False
+    """Go on with a copy; the session stays as it is."""
+    connect: Annotated[str | None, typer.Option(metavar="URL")] = None
+    """Talk in the conversation of a --cliserver; --api-key is its key."""
     settings: Annotated[
         Mapping[str, object],
         FieldOptions(
@@ -162,10 +116,10 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
 
     panel: ClassVar = "Server"
 
-    server: Annotated[bool, typer.Option("--server", help="Serve HTTP.")] = False
-    cliserver: Annotated[
-        bool, typer.Option("--cliserver", help="Serve one conversation that many clients share.")
-    ] = False
+    server: bool = False
+    """Serve HTTP."""
+    cliserver: bool = False
+    """Serve one conversation that many clients share."""
     settings: Annotated[
         Mapping[str, object],
         FieldOptions(
@@ -189,22 +143,18 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
             FieldOption("server.log_format", "Lines of the log: text, or json."),
         ),
     ]
-    insecure: Annotated[bool, typer.Option("--insecure", help=INSECURE)] = False
+    insecure: bool = False
+    """Insist on listening beyond this machine without authentication."""
 
 
 class RunOptions(Struct, frozen=True, kw_only=True):
     """Options for any setting, and for the program itself."""
 
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="SECTION.KEY=VALUE", help="Any setting for this run; may be repeated."
-        ),
-    ] = None
-    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback with errors.")] = False
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE")] = None
+    """Any setting for this run; may be repeated."""
+    debug: bool = False
+    """Show a traceback with errors."""
     version: Annotated[
-        bool,
-        typer.Option(
-            "--version", "-V", help="Show the version.", callback=_show_version, is_eager=True
-        ),
+        bool, typer.Option("--version", "-V", callback=_show_version, is_eager=True)
     ] = False
+    """Show the version."""

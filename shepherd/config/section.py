@@ -5,6 +5,7 @@ import inspect
 import sys
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import cache
 from itertools import pairwise
 
 from pydantic import BaseModel, ConfigDict
@@ -39,16 +40,20 @@ def described_fields(section: type[BaseModel]) -> dict[str, FieldInfo]:
     texts: dict[str, str] = {}
     for base in reversed(section.__mro__):  # the section itself last: its own texts win
         if issubclass(base, BaseModel) and base is not BaseModel:
-            texts |= _docstrings(base)
+            texts |= field_texts(base)
     for name, field in section.model_fields.items():
         field.description = field.description or texts.get(name)
     return section.model_fields
 
 
-def _docstrings(section: type[BaseModel]) -> Mapping[str, str]:
-    """The docstring below each field that stands in the section's own source."""
-    tree = ast.parse(inspect.getsource(sys.modules[section.__module__]))
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+@cache  # of the four groups of options at each start
+def _source(module: str) -> ast.Module:
+    return ast.parse(inspect.getsource(sys.modules[module]))
+
+
+def field_texts(section: type) -> Mapping[str, str]:
+    """The docstring below each field that stands in the own source of a class."""
+    classes = [n for n in _source(section.__module__).body if isinstance(n, ast.ClassDef)]
     bodies = [node.body for node in classes if node.name == section.__name__]
     texts: dict[str, str] = {}
     for pair in pairwise(bodies[0] if bodies else ()):  # `create_model` leaves no source

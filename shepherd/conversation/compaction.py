@@ -164,24 +164,10 @@ class _Summariser(Struct):
 
     async def summary(self, span: range) -> str:
         """The summary of the messages; in one request if they fit, otherwise in pieces."""
-        session = self.session
-        whole = self._copy(
-            [
-                *session.messages[: span.stop],
-                Message.user(instruction(self.backend.info, self.keep)),
-            ]
-        )
-        text = await self._answer_if_it_fits(whole)
-        if text:  # a model that writes nothing may manage with pieces
-            return text
-        texts = map(as_text, session.messages[span.start : span.stop])
-        return await self._in_pieces("\n\n".join(texts))
-
-    def _copy(self, messages: list[Message]) -> Session:
-        """The session with other messages; what both begin with stays in the cache."""
-        return structs.replace(
-            self.session,
-            messages=messages,
+        session, asking = self.session, Message.user(instruction(self.backend.info, self.keep))
+        whole = structs.replace(
+            session,
+            messages=[*session.messages[: span.stop], asking],  # what comes before is in the cache
             ledger=TokenLedger(),  # what runs parallel to the messages begins anew, too
             times=[],
             numbers=[],
@@ -191,6 +177,11 @@ class _Summariser(Struct):
             additions=None,
             thinking=False,
         )
+        text = await self._answer_if_it_fits(whole)
+        if text:  # a model that writes nothing may manage with pieces
+            return text
+        texts = map(as_text, session.messages[span.start : span.stop])
+        return await self._in_pieces("\n\n".join(texts))
 
     async def _in_pieces(self, text: str) -> str:
         """The summary of a long text: each request has the summary so far and the next piece."""
@@ -203,8 +194,9 @@ class _Summariser(Struct):
                 # after an empty answer, the summary so far must not be lost
                 summary = answer or summary
                 read += length
-                percent = min(100, 100 * read // len(text))
-                self._send(f"summarising: {percent} %")
+                percent = f"summarising: {min(100, 100 * read // len(text))} %"
+                if not self.callback(events.Notice(percent, events.Topic.PROGRESS)):
+                    raise InvalidRequestError(STOPPED)
             elif length > MIN_PIECE:
                 length = max(MIN_PIECE, length // 2)
             else:
@@ -263,11 +255,6 @@ class _Summariser(Struct):
         )
         messages = [Message.user(prompt)]
         return Session(SUMMARISER, messages, sampling=self.session.sampling)
-
-    def _send(self, text: str) -> None:
-        """Report progress; raises InvalidRequestError if the callback stops the work."""
-        if not self.callback(events.Notice(text, events.Topic.PROGRESS)):
-            raise InvalidRequestError(STOPPED)
 
 
 def digest(messages: Sequence[Message]) -> str:

@@ -51,7 +51,9 @@ class ContextUse(Struct, frozen=True):
 
 async def measure_context(session: Session, backend: Backend) -> ContextUse:
     """Count the parts with the model's own template: each by the tokens that it adds."""
-    session = _copy(session)
+    # the session as it is now; a turn may go on meanwhile
+    ledger = structs.replace(session.ledger, counts=[*session.ledger.counts])
+    session = structs.replace(session, messages=[*session.messages], ledger=ledger)
     prompts = _Prompts(session, backend)
     before_messages = await prompts.count(session.system_message, len(session.tools))
     used = await _count(session, backend) if session.messages else before_messages
@@ -123,12 +125,6 @@ def _reduced(parts: Sequence[ContextPart], surplus: int) -> list[ContextPart]:
         tokens[name] -= taken
         surplus -= taken
     return [ContextPart(name, count) for name, count in tokens.items()]
-
-
-def _copy(session: Session) -> Session:
-    """The session as it is now; a turn may go on meanwhile."""
-    ledger = structs.replace(session.ledger, counts=[*session.ledger.counts])
-    return structs.replace(session, messages=[*session.messages], ledger=ledger)
 
 
 async def _message_parts(session: Session, backend: Backend) -> list[ContextPart]:

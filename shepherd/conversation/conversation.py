@@ -154,10 +154,6 @@ class Conversation:
         """The backend, once it is loaded; raises the error that kept it from loading."""
         return await self.slot.backend()
 
-    async def reload(self) -> Backend:
-        """Open the same model again, after it has failed for good; see `ModelSlot.reload`."""
-        return await self.slot.reload()
-
     def when_moved(self, listener: Callable[[Backend], None]) -> None:
         """Call `listener` each time that another model replaces one that failed."""
         self._when_moved = listener

@@ -99,7 +99,8 @@ class ModelSlot(Struct, eq=False):
         """Start to load the backend, unless it is loading or ready; again after a failure."""
         if self._loading is None or (self._loading.done() and self.loaded_backend is None):
             self._loading = asyncio.ensure_future(self._open())
-            self._loading.add_done_callback(_retrieve)
+            # asyncio would log a failure that nobody awaits; who awaits the backend gets it too
+            self._loading.add_done_callback(lambda task: task.cancelled() or task.exception())
         return self._loading
 
     async def backend(self) -> Backend:
@@ -227,9 +228,3 @@ async def _end(task: asyncio.Task[Backend] | None) -> None:
     await asyncio.wait([task])
     if not task.cancelled() and task.exception() is None:
         await task.result().aclose()
-
-
-def _retrieve(task: asyncio.Task[Backend]) -> None:
-    """Keep asyncio from logging a failure to load: who awaits the backend gets the error."""
-    if not task.cancelled():
-        task.exception()

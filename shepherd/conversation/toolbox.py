@@ -290,14 +290,19 @@ def tool_context(config: Config, paths: Paths, cwd: Path, sandbox: Sandbox) -> T
 
 def build_policy(config: Config, paths: Paths, cwd: Path) -> PermissionPolicy:
     """The policy of one conversation in `cwd`; raises ConfigError if the store is broken."""
-    here = str(cwd.resolve())
+    here, audit = str(cwd.resolve()), f"{paths.audit_file}*"
+    hidden = (paths.keys_file, paths.credentials_file, paths.providers_file, audit)
     return PermissionPolicy(
         cwd,
         config.permissions.approve,
         user=_rules(config.permissions.rules),
         project=[structs.replace(rule, scope=here) for rule in _rules(config.project_rules)],
         store=PermissionStore(paths.permissions_file),
-        own=[own_output(paths.spill), *_own_files(paths)],
+        own=[
+            own_output(paths.spill),
+            *(Rule("read", str(place), Decision.DENY) for place in hidden),
+            *(Rule("write", place, Decision.DENY) for place in (f"{paths.config}/**", audit)),
+        ],
     )
 
 
@@ -324,18 +329,6 @@ def build_sandbox(
         readable=(*(Path(path).expanduser() for path in tools.sandbox_readable), *skills),
         layers=layers,
     )
-
-
-def _own_files(paths: Paths) -> list[Rule]:
-    """Shepherd's settings and keys, at their places in this environment."""
-    return [
-        Rule("read", str(paths.keys_file), Decision.DENY),
-        Rule("read", str(paths.credentials_file), Decision.DENY),
-        Rule("read", str(paths.providers_file), Decision.DENY),
-        Rule("write", f"{paths.config}/**", Decision.DENY),
-        Rule("read", f"{paths.audit_file}*", Decision.DENY),
-        Rule("write", f"{paths.audit_file}*", Decision.DENY),
-    ]
 
 
 def _rules(entries: Iterable[sections.PermissionRule]) -> list[Rule]:

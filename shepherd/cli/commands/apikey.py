@@ -53,43 +53,39 @@ Limit = Annotated[int | None, typer.Option(min=1, max=MAX_LIMIT, help="Without i
 class KeyOptions(Struct, frozen=True, kw_only=True):
     """What a new key may do."""
 
-    note: Annotated[str, typer.Option(help="A remark for yourself.")] = ""
-    expires: Annotated[
-        str | None,
-        typer.Option(help="When it ends: 12h, 30d, or a date (to the end of that day, UTC)."),
-    ] = None
-    scope: Annotated[
-        list[KeyScope] | None,
-        typer.Option(help="What it opens; repeatable. Without any: chat, embed, tools."),
-    ] = None
-    model: Annotated[
-        list[str] | None,
-        typer.Option(help="A model that it may use, with `*`; repeatable. Without any: all."),
-    ] = None
+    note: str = ""
+    """A remark for yourself."""
+    expires: str | None = None
+    """When it ends: 12h, 30d, or a date (to the end of that day, UTC)."""
+    scope: list[KeyScope] | None = None
+    """What it opens; repeatable. Without any: chat, embed, tools."""
+    model: list[str] | None = None
+    """A model that it may use, with `*`; repeatable. Without any: all."""
     requests_per_minute: Limit = None
     tokens_per_minute: Limit = None
     requests_per_day: Limit = None
     tokens_per_day: Limit = None
-    share: Annotated[
-        float,
-        typer.Option(
-            min=MIN_SHARE, max=MAX_SHARE, help="Its part of a busy model, beside keys with 1."
-        ),
-    ] = 1.0
-    kind: Annotated[
-        TenantKind,
-        typer.Option(help="Who waits for its answers. A person comes first, a batch last."),
-    ] = TenantKind.AGENT
+    share: Annotated[float, typer.Option(min=MIN_SHARE, max=MAX_SHARE)] = 1.0
+    """Its part of a busy model, beside keys with 1."""
+    kind: TenantKind = TenantKind.AGENT
+    """Who waits for its answers. A person comes first, a batch last."""
 
     def restrict(self, key: ApiKey) -> ApiKey:
         """The key with these restrictions; raises UsageError."""
         expires = None if self.expires is None else parse_expiry(self.expires, datetime.now(UTC))
+        if len(self.note) > MAX_NOTE or not self.note.isprintable():
+            raise UsageError(f"--note: use at most {MAX_NOTE} printable characters on one line.")
+        for pattern in self.model or ():
+            if not re.fullmatch(MODEL_PATTERN, pattern):
+                raise UsageError(
+                    f"--model {pattern!r}: a name or pattern without spaces is needed."
+                )
         return structs.replace(
             key,
-            note=_checked_note(self.note),
+            note=self.note,
             expires=expires,
             scopes=frozenset(self.scope) if self.scope else USER_SCOPES,
-            models=tuple(_checked_model(pattern) for pattern in self.model or ()),
+            models=tuple(self.model or ()),
             limits=KeyLimits(
                 self.requests_per_minute,
                 self.tokens_per_minute,
@@ -176,20 +172,6 @@ def _cell(value: str | float | None) -> str:
     if value is None:
         return "-"
     return dollars(value) if isinstance(value, float) else str(value)
-
-
-def _checked_model(pattern: str) -> str:
-    """A value of `--model`, such as `qwen*`; raises UsageError."""
-    if not re.fullmatch(MODEL_PATTERN, pattern):
-        raise UsageError(f"--model {pattern!r}: a name or pattern without spaces is needed.")
-    return pattern
-
-
-def _checked_note(note: str) -> str:
-    """The value of `--note`; raises UsageError for one that would not fit on a line of a list."""
-    if len(note) > MAX_NOTE or not note.isprintable():
-        raise UsageError(f"--note: use at most {MAX_NOTE} printable characters on one line.")
-    return note
 
 
 def _last_uses(context: typer.Context) -> Mapping[str, int]:

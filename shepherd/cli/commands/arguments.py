@@ -17,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.models import OptionInfo
 
 from shepherd import errors, validation
+from shepherd.config.section import field_texts
 from shepherd.config.settings import bare_type
 
 R = TypeVar("R")
@@ -163,7 +164,8 @@ class FieldOptions:
 def with_option_groups(command: Callable[..., R]) -> Callable[..., R]:
     """Replace each Struct parameter of `command` by one option per field, or by FieldOptions.
 
-    A group with a `panel` has its options in the panel of the help that is called so.
+    The docstring below a field is the option's help. A group with a `panel` has its options in the
+    panel of the help that is called so.
     """
     signature = inspect.signature(command, eval_str=True)
     groups: dict[str, Any] = {
@@ -180,10 +182,16 @@ def with_option_groups(command: Callable[..., R]) -> Callable[..., R]:
     parameters: list[inspect.Parameter] = []
     for name, parameter in signature.parameters.items():
         parameters += _parameters(groups[name]) if name in groups else [parameter]
+    return with_parameters(run, parameters)
+
+
+def with_parameters(
+    run: Callable[..., R], parameters: Sequence[inspect.Parameter]
+) -> Callable[..., R]:
+    """A function as Typer sees it: with these parameters."""
     # options with defaults may stand before arguments without, which only keywords allow
     keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
-    flat_signature = signature.replace(parameters=keywords)
-    setattr(run, "__signature__", flat_signature)  # noqa: B010 - the attribute is unknown to type checkers
+    setattr(run, "__signature__", inspect.Signature(keywords))  # noqa: B010 - the attribute is unknown to type checkers
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in keywords}
     return run
 
@@ -202,7 +210,7 @@ def _filled(group: Any, values: dict[str, Any]) -> Any:
 
 def _parameters(group: Any) -> Iterator[inspect.Parameter]:
     """The parameters of a Struct's fields, with their types and defaults."""
-    kinds = get_type_hints(group, include_extras=True)
+    kinds, texts = get_type_hints(group, include_extras=True), field_texts(group)
     for field in structs.fields(group):
         default: Any = field.default
         parameters = [(field.name, kinds[field.name])]
@@ -212,11 +220,17 @@ def _parameters(group: Any) -> Iterator[inspect.Parameter]:
         elif default is NODEFAULT:
             default = inspect.Parameter.empty
         for name, kind in parameters:
-            option = _metadata(kind, OptionInfo)
-            if option is not None:
-                option.rich_help_panel = getattr(group, "panel", None)
-            keyword = inspect.Parameter.KEYWORD_ONLY
-            yield inspect.Parameter(name, keyword, default=default, annotation=kind)
+            # a switch is off by default, and has no opposite
+            names = [f"--{name.replace('_', '-')}"] if kind is bool else []
+            option = _metadata(kind, OptionInfo) or typer.Option(*names)
+            option.help = option.help or texts.get(name)
+            option.rich_help_panel = getattr(group, "panel", None)
+            yield inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=default,
+                annotation=Annotated[getattr(kind, "__origin__", kind), option],
+            )
 
 
 def _metadata(kind: Any, sought: type[T]) -> T | None:

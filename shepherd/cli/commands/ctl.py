@@ -30,16 +30,14 @@ _POLL_SECONDS = 0.2
 class ServerAddress(Struct, frozen=True, kw_only=True):
     """Where the server is; by default the socket, or the host and port, of the settings."""
 
-    socket: Annotated[Path | None, typer.Option(help="Its Unix socket.")] = None
-    url: Annotated[str | None, typer.Option(metavar="URL", help="Its address.")] = None
-    api_key: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KEY",
-            help="A key with the scope admin, for an address; - asks for it or reads stdin. Also "
-            f"in {KEY_VARIABLE}.",
-        ),
-    ] = None
+    socket: Path | None = None
+    """Its Unix socket."""
+    url: Annotated[str | None, typer.Option(metavar="URL")] = None
+    """Its address."""
+    api_key: Annotated[str | None, typer.Option(metavar="KEY")] = None
+    """A key with the scope admin, for an address; - asks for it or reads stdin. Also in
+    SHEPHERD_ADMIN_KEY.
+    """
 
     def call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         """The server's answer; raises BackendError for a refusal, and UnreachableError."""

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from shepherd.cli.commands.arguments import FieldOption, FieldOptions, with_option_groups
 from shepherd.cli.deploy.arguments import DeployArguments, read_arguments
-from shepherd.cli.option_groups import ADDRESS, INSECURE
+from shepherd.cli.option_groups import ADDRESS
 from shepherd.cli.request import PROVIDER, overrides_of
 from shepherd.config.section import AuthMode, described_fields
 from shepherd.config.settings import find_field
@@ -57,17 +57,12 @@ class AddressOptions(Struct, frozen=True, kw_only=True):
     panel: ClassVar = "Address"
 
     settings: Annotated[Mapping[str, object], FieldOptions(find_field, *ADDRESS)]
-    insecure: Annotated[bool, typer.Option("--insecure", help=INSECURE)] = False
-    address: Annotated[
-        str,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Deploy in this running Ray cluster and end; auto = the one here.",
-        ),
-    ] = ""
-    dashboard: Annotated[bool, typer.Option("--dashboard", help="Start Ray's dashboard, too.")] = (
-        False
-    )
+    insecure: bool = False
+    """Insist on listening beyond this machine without authentication."""
+    address: Annotated[str, typer.Option(metavar="ADDRESS")] = ""
+    """Deploy in this running Ray cluster and end; auto = the one here."""
+    dashboard: bool = False
+    """Start Ray's dashboard, too."""
 
 
 @deploy.command("ray")

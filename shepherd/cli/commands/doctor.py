@@ -20,7 +20,7 @@ from msgspec import Struct, structs
 from shepherd import errors, own_programs
 from shepherd.backends.opening import SCRIPT_PREFIX
 from shepherd.catalog.model_files import GIB
-from shepherd.cli.commands.arguments import Json
+from shepherd.cli.commands.arguments import Json, with_option_groups
 from shepherd.cli.commands.models.fit import plan_of, run_model
 from shepherd.cli.request import overrides_of
 from shepherd.cli.terminal.sanitize import sanitize
@@ -38,6 +38,7 @@ from shepherd.tools.sandbox.sandbox import Finding, find_box
 from shepherd.version import __version__
 
 _WIDTH = 12
+_WRITABLE = os.W_OK | os.X_OK
 _ANSWER_SECONDS = 5.0
 """The longest wait for a server."""
 _GPUS = (
@@ -65,35 +66,30 @@ class Check(Struct, frozen=True):
     advice: tuple[str, ...] = ()
 
 
-def doctor(
-    context: typer.Context,
-    *,
-    offline: Annotated[
-        bool,
-        typer.Option(
-            "--offline",
-            help="Count what a day of work tries to connect to, in a network of its own.",
-        ),
-    ] = False,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", metavar="FILE", help="Load this model, and run it."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
+class DoctorOptions(Struct, frozen=True, kw_only=True):
+    """What `doctor` does beside the usual checks."""
+
+    offline: bool = False
+    """Count what a day of work tries to connect to, in a network of its own."""
+    model: Annotated[str | None, typer.Option(metavar="FILE")] = None
+    """Load this model, and run it."""
+
+
+@with_option_groups
+def doctor(context: typer.Context, options: DoctorOptions, *, as_json: Json = False) -> None:
     """Test what works here, and advise what to install or change.
 
     Ends with 1 if something is broken that Shepherd needs. Nothing goes over the network, except
     one request to each server of a provider that has several, to each RPC worker, and to the
     database.
     """
-    if offline and not sys.platform.startswith("linux"):
+    if options.offline and not sys.platform.startswith("linux"):
         raise errors.ToolError("--offline needs the namespaces of Linux; nothing was measured.")
-    if offline:
+    if options.offline:
         from shepherd.cli.commands.offline.day import check_offline
 
         raise typer.Exit(1 if check_offline() else 0)
-    overrides = dict(overrides_of(context))
+    overrides, model = dict(overrides_of(context)), options.model
     if model is not None:
         overrides |= override_model(LOCAL, model_from_user(model, Path.cwd()))
     checks = check_all(Path.cwd(), os.environ, overrides)
@@ -167,17 +163,12 @@ def _settings(config: settings.Config, paths: Paths, cwd: Path, problem: str) ->
 def _directories(paths: Paths) -> Check:
     """Whether the user's directories can be written."""
     places = (paths.config, paths.state, paths.data, paths.cache)
-    closed = [str(place) for place in places if not _can_be_written(place)]
+    existing = {place: _existing(place) for place in places}  # where one would be made, or it is
+    closed = [str(p) for p, e in existing.items() if not (e.is_dir() and os.access(e, _WRITABLE))]
     if not closed:
         return Check("directories", State.OK, ", ".join(map(str, places)))
     advice = "Make them writable, or name others with XDG_CONFIG_HOME and the like."
     return Check("directories", State.BROKEN, f"can't write to {', '.join(closed)}", (advice,))
-
-
-def _can_be_written(place: Path) -> bool:
-    """Whether the directory can be written, or created if it does not exist."""
-    existing = _existing(place)
-    return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
 
 
 def _existing(place: Path) -> Path:
@@ -330,7 +321,7 @@ def _providers(paths: Paths, env: Mapping[str, str]) -> Iterator[Check]:
         is_usable = check.state is State.OK and not opens_window
         # the request that tests a server is known for the types of Shepherd alone
         if len(provider.urls) > 1 and is_usable and provider.type in PROVIDER_TYPES:
-            yield from _upstreams(book, provider)
+            yield from asyncio.run(_upstreams(book, provider))
 
 
 def _provider(book: provider_book.ProviderBook, provider: Provider) -> Check:
@@ -347,31 +338,27 @@ def _provider(book: provider_book.ProviderBook, provider: Provider) -> Check:
     return Check("provider", State.OK, f"{text}; {'has a key' if secret.value else 'no key'}")
 
 
-def _upstreams(book: provider_book.ProviderBook, provider: Provider) -> Iterator[Check]:
+async def _upstreams(book: provider_book.ProviderBook, provider: Provider) -> list[Check]:
     """One check for each of several servers; the others take the requests of a silent one."""
-    for url, problem in zip(provider.urls, asyncio.run(_problems(book, provider)), strict=True):
-        text = f"{provider.name}: {url} {'does not answer' if problem else 'answers'}"
-        state, advice = (State.NOTE, (problem,)) if problem else (State.OK, ())
-        yield Check("upstream", state, text, advice)
+    return await asyncio.gather(*(_upstream(book, provider, url) for url in provider.urls))
 
 
-async def _problems(book: provider_book.ProviderBook, provider: Provider) -> list[str]:
-    """Why each server does not answer one request for its models; "" if it does."""
-    return await asyncio.gather(*(_problem(book, provider.at(url)) for url in provider.urls))
-
-
-async def _problem(book: provider_book.ProviderBook, provider: Provider) -> str:
-    """Why a server does not answer; "" if it does."""
+async def _upstream(book: provider_book.ProviderBook, provider: Provider, url: str) -> Check:
+    """Whether a server answers one request for its models."""
     from shepherd.backends.connect import check_answer  # imports an HTTP client
 
+    problem = f"It gave no answer in {_ANSWER_SECONDS:.0f} s."
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
-            await check_answer(provider, book)
+            await check_answer(provider.at(url), book)
     except TimeoutError:
-        return f"It gave no answer in {_ANSWER_SECONDS:.0f} s."
+        pass
     except errors.ShepherdError as error:
-        return str(error)
-    return ""
+        problem = str(error)
+    else:
+        return Check("upstream", State.OK, f"{provider.name}: {url} answers")
+    text = f"{provider.name}: {url} does not answer"
+    return Check("upstream", State.NOTE, text, (problem,))
 
 
 def _servers(config: settings.Config, paths: Paths, cwd: Path) -> Iterator[Check]:

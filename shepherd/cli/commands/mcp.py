@@ -35,24 +35,25 @@ _Texts = list[str] | None
 class AddOptions(Struct, frozen=True, kw_only=True):
     """The options of `mcp add`."""
 
-    url: Annotated[str, typer.Option(help="A server that speaks HTTP, not a program.")] = ""
-    env: Annotated[_Texts, typer.Option(metavar="NAME=VALUE", help="A variable.")] = None
-    header: Annotated[_Texts, typer.Option(metavar="NAME=VALUE", help="A header.")] = None
-    secret: Annotated[
-        _Texts, typer.Option(metavar="NAME", help="A secret variable, which is asked for.")
-    ] = None
+    url: str = ""
+    """A server that speaks HTTP, not a program."""
+    env: Annotated[_Texts, typer.Option(metavar="NAME=VALUE")] = None
+    """A variable."""
+    header: Annotated[_Texts, typer.Option(metavar="NAME=VALUE")] = None
+    """A header."""
+    secret: Annotated[_Texts, typer.Option(metavar="NAME")] = None
+    """A secret variable, which is asked for."""
     keyring: arguments.Keyring = False
-    network: Annotated[bool, typer.Option("--network", help="Let it use the network.")] = False
-    no_sandbox: Annotated[
-        bool, typer.Option("--no-sandbox", help="Run it outside of the sandbox.")
-    ] = False
-    writable: Annotated[
-        _Texts, typer.Option(metavar="DIRECTORY", help="A directory that it may change.")
-    ] = None
-    tools: Annotated[
-        _Texts, typer.Option(metavar="PATTERN", help="Use only tools like this; repeatable.")
-    ] = None
-    timeout: Annotated[float, typer.Option(help="Seconds for each request.")] = 60.0
+    network: bool = False
+    """Let it use the network."""
+    no_sandbox: bool = False
+    """Run it outside of the sandbox."""
+    writable: Annotated[_Texts, typer.Option(metavar="DIRECTORY")] = None
+    """A directory that it may change."""
+    tools: Annotated[_Texts, typer.Option(metavar="PATTERN")] = None
+    """Use only tools like this; repeatable."""
+    timeout: float = 60.0
+    """Seconds for each request."""
 
 
 @mcp.command("add")
@@ -199,27 +200,18 @@ def login(name: Name) -> None:
     output.note(f"You are logged in to {name}; it offers {count} tools.")
 
 
+class ServeOptions(Struct, frozen=True, kw_only=True):
+    """The options of `mcp serve`."""
+
+    tools: Annotated[str | None, typer.Option(metavar="NAMES")] = None
+    """Only these tools, with commas between them; `ask` is the model."""
+    http: Annotated[int | None, typer.Option(metavar="PORT", min=0, max=65535)] = None
+    """Serve over HTTP on this port of 127.0.0.1; 0 takes a free one."""
+
+
 @mcp.command("serve")
-def serve(
-    context: typer.Context,
-    *,
-    tools: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAMES",
-            help="Only these tools, with commas between them; `ask` is the model.",
-        ),
-    ] = None,
-    http: Annotated[
-        int | None,
-        typer.Option(
-            metavar="PORT",
-            min=0,
-            max=65535,
-            help="Serve over HTTP on this port of 127.0.0.1; 0 takes a free one.",
-        ),
-    ] = None,
-) -> None:
+@arguments.with_option_groups
+def serve(context: typer.Context, options: ServeOptions) -> None:
     """Serve Shepherd's tools, and `ask` for its model, to another agent on stdin and stdout.
 
     Rules, sandbox and settings are those of the directory. Calls that need approval are shown to
@@ -230,11 +222,11 @@ def serve(
     def read(directory: Path) -> Config:
         return model_of_flags(load_settings(directory, os.environ, overrides_of(context)))
 
-    names = [name.strip() for name in (tools or "").split(",") if name.strip()]
-    if tools is not None and not names:
+    names = [name.strip() for name in (options.tools or "").split(",") if name.strip()]
+    if options.tools is not None and not names:
         raise UsageError("--tools is empty; write names with commas between them.")
-    cwd, has_directory = Path.cwd().resolve(), http is not None
-    service = server.McpService(read, cwd, [*dict.fromkeys(names)], at_roots=has_directory)
+    cwd, http = Path.cwd().resolve(), options.http
+    service = server.McpService(read, cwd, [*dict.fromkeys(names)], at_roots=http is not None)
     serving = server.serve_stdio(service) if http is None else server.serve_http(service, http)
     raise typer.Exit(asyncio.run(ended_by_signals(serving)))
 

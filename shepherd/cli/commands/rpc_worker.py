@@ -44,38 +44,31 @@ Only use it on a network whose machines you all trust."""
 class ServiceOptions(Struct, frozen=True, kw_only=True):
     """What the worker serves, and where."""
 
-    host: Annotated[str, typer.Option(help="IPv4 address to serve.")] = "127.0.0.1"
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to serve.")] = 50052
-    memory: Annotated[
-        int, typer.Option(min=0, metavar="MIB", help="MiB to offer; 0 = what is free.")
-    ] = 0
-    threads: Annotated[
-        int, typer.Option(min=0, max=1024, help="CPU threads; 0 = one per available core.")
-    ] = 0
-    cache: Annotated[
-        bool, typer.Option("--cache", help="Keep weights on disk, so that they are sent once.")
-    ] = False
+    host: str = "127.0.0.1"
+    """IPv4 address to serve."""
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 50052
+    """Port to serve."""
+    memory: Annotated[int, typer.Option(min=0, metavar="MIB")] = 0
+    """MiB to offer; 0 = what is free."""
+    threads: Annotated[int, typer.Option(min=0, max=1024)] = 0
+    """CPU threads; 0 = one per available core."""
+    cache: bool = False
+    """Keep weights on disk, so that they are sent once."""
+    trusted_network: bool = False
+    """Serve an address that other machines can reach."""
+    no_sandbox: bool = False
+    """Run without a sandbox, as GPUs need it."""
 
 
 @arguments.with_option_groups
-def rpc_worker(
-    options: ServiceOptions,
-    *,
-    trusted_network: Annotated[
-        bool,
-        typer.Option("--trusted-network", help="Serve an address that other machines can reach."),
-    ] = False,
-    no_sandbox: Annotated[
-        bool, typer.Option("--no-sandbox", help="Run without a sandbox, as GPUs need it.")
-    ] = False,
-) -> None:
+def rpc_worker(options: ServiceOptions) -> None:
     """Lend this machine's GPUs or CPU to a Shepherd with llamacpp.rpc_servers.
 
     Only for trusted networks: RPC has neither keys nor encryption.
     """
     from shepherd.backends.llamacpp.rpc.serve import Service, check_service, serve
 
-    address = _address(options.host, trusted=trusted_network)
+    address = _address(options.host, trusted=options.trusted_network)
     folder = ""
     if options.cache:
         place = Paths.from_env(os.environ).cache / "rpc"
@@ -85,7 +78,7 @@ def rpc_worker(
     check_service(service)
     if not ipaddress.ip_address(address).is_loopback:
         output.note(_WARNING.format(host=address))
-    if no_sandbox:
+    if options.no_sandbox:
         output.note(f"RPC worker on {address}:{service.port}, without a sandbox. Ctrl+C ends it.")
         serve(service)  # returns only by an error
     raise typer.Exit(_serve_in_box(service))

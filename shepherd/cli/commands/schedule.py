@@ -29,16 +29,16 @@ Name = Annotated[str, typer.Argument(help="The name of the job.")]
 class JobOptions(Struct, frozen=True, kw_only=True):
     """The options of `schedule add`."""
 
-    name: Annotated[str, typer.Option(help="The name of the job.")] = ""
-    cwd: Annotated[Path | None, typer.Option(help="The working directory, else this one.")] = None
-    model: Annotated[str, typer.Option(help="The model that answers.")] = ""
-    approve: Annotated[
-        section.ApproveMode | None,
-        typer.Option(help="What needs approval; without a user, that is denied."),
-    ] = None
-    timer: Annotated[
-        str, typer.Option(metavar="TIMER", help="systemd or cron; else the first that works here.")
-    ] = ""
+    name: str = ""
+    """The name of the job."""
+    cwd: Path | None = None
+    """The working directory, else this one."""
+    model: str = ""
+    """The model that answers."""
+    approve: section.ApproveMode | None = None
+    """What needs approval; without a user, that is denied."""
+    timer: Annotated[str, typer.Option(metavar="TIMER")] = ""
+    """systemd or cron; else the first that works here."""
 
 
 @schedule.command("add")

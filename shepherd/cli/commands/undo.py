@@ -51,7 +51,18 @@ def list_points(
     points = _do(context, Recorder.points)
     points = [point for point in points if everywhere or point.is_below(cwd)]
     if as_json:
-        typer.echo(json.dumps([_to_json(point) for point in points], indent=2))
+        listed = [
+            {
+                "id": point.id,
+                "session": point.session,
+                "time": _time(point).isoformat(timespec="seconds"),
+                "label": point.change.label,
+                "state": point.state,
+                "files": [{"path": valid_text(p), "change": d} for p, d in point.deeds.items()],
+            }
+            for point in points
+        ]
+        typer.echo(json.dumps(listed, indent=2))
     elif points:
         output.show_table([_row(point) for point in points])
     else:
@@ -127,14 +138,3 @@ def _row(point: Point) -> list[str]:
 
 def _time(point: Point) -> datetime:
     return datetime.fromtimestamp(point.change.time / 10**9).astimezone()
-
-
-def _to_json(point: Point) -> dict[str, object]:
-    return {
-        "id": point.id,
-        "session": point.session,
-        "time": _time(point).isoformat(timespec="seconds"),
-        "label": point.change.label,
-        "state": point.state,
-        "files": [{"path": valid_text(p), "change": deed} for p, deed in point.deeds.items()],
-    }

@@ -47,10 +47,6 @@ Lines: TypeAlias = Sequence[str | Row | Offer]
 P = ParamSpec("P")
 
 
-def _never(_argument: str) -> bool:
-    return False
-
-
 class Command(Struct, Generic[P], frozen=True):
     """One command; the last argument of `run` is the text after its name.
 
@@ -69,7 +65,7 @@ class Command(Struct, Generic[P], frozen=True):
     choices: Callable[[], Iterable[str]] | None = None
     by_words: bool = False
     is_message: bool = False
-    approves: Callable[[str], bool] = _never
+    approves: Callable[[str], bool] = lambda _: False
     beside: bool = False
 
 

@@ -1,6 +1,7 @@
 """Commands about what was: clear, compact, remember, undo, redo, diff, rewind, tree."""
 
 from datetime import datetime
+from functools import partial
 
 from shepherd import events, messages
 from shepherd.conversation.commands.command import (
@@ -51,23 +52,13 @@ async def _remember(conversation: Conversation, argument: str) -> Lines:
     return [f"Remembered: {fact.name}"]
 
 
-async def _undo(conversation: Conversation, argument: str) -> Lines:
-    words = parse_words("undo", argument, FORCE)
+async def _undo(conversation: Conversation, argument: str, *, again: bool = False) -> Lines:
+    """Undo changes of files, or make them `again`."""
+    words = parse_words("redo" if again else "undo", argument, FORCE)
     files, force = conversation.history.files, FORCE in words.options
-    moved = await files.undo(words.number or 1, force=force)
-    return _result_lines(moved, "Undone")
-
-
-async def _redo(conversation: Conversation, argument: str) -> Lines:
-    words = parse_words("redo", argument, FORCE)
-    files, force = conversation.history.files, FORCE in words.options
-    moved = await files.redo(words.number or 1, force=force)
-    return _result_lines(moved, "Made again")
-
-
-def _result_lines(moved: MoveResult, verb: str) -> Lines:
-    """What a move did to the files, also if that is nothing."""
-    return [*moved.lines(verb), *([] if moved.count else [UNCHANGED])]
+    moved = await (files.redo if again else files.undo)(words.number or 1, force=force)
+    lines = moved.lines("Made again" if again else "Undone")
+    return [*lines, *([] if moved.count else [UNCHANGED])]
 
 
 async def _diff(conversation: Conversation, _argument: str) -> Lines:
@@ -107,10 +98,6 @@ def _rest(moved: MoveResult) -> list[str]:
     return moved.lines("Back")[len(moved.labels) :]
 
 
-def _always(_argument: str) -> bool:
-    return True
-
-
 def _names_files(argument: str) -> bool:
     return FILES in argument.split()
 
@@ -136,15 +123,15 @@ def _branch_line(branch: BranchView) -> str:
     return f"{size}, from message {branch.shared + 1} on: {title}"
 
 
-PAST_COMMANDS = (
+PAST_COMMANDS: tuple[Command[[Conversation, str]], ...] = (
     Command("clear", "", "forget the conversation", _clear),
     Command("compact", "[WHAT TO KEEP]", "let the model summarise old turns in their place",
             compact_turns),
     Command("remember", "NAME = VALUE", "keep a fact for later conversations", _remember),
     Command("undo", _COUNT, "undo the last changes of tools to files", _undo,
-            lambda: (FORCE,), approves=_always),
-    Command("redo", _COUNT, "make the last undone changes again", _redo,
-            lambda: (FORCE,), approves=_always),
+            lambda: (FORCE,), approves=lambda _: True),
+    Command("redo", _COUNT, "make the last undone changes again", partial(_undo, again=True),
+            lambda: (FORCE,), approves=lambda _: True),
     Command("diff", "", "what changed in files since the session began", _diff, beside=True),
     Command("rewind", _PLACE, "go back to an earlier message (also Esc Esc)", _rewind,
             approves=_names_files),

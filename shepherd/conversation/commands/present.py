@@ -13,7 +13,7 @@ from shepherd.tools.shell.execute import command_list
 from shepherd.tools.text import one_line, pluralize
 
 if TYPE_CHECKING:
-    from shepherd.mcp.hub import Entry, ServerHub
+    from shepherd.mcp.hub import Entry
 
 TOOLS = "tools"
 OUTPUT_BYTES = 16_384
@@ -59,13 +59,8 @@ async def _context(conversation: Conversation, argument: str) -> Lines:
         rows = context_use.part_rows(parts, backend.info.context_size)
         return [Row(*row) for row in rows] or ["The model has no tools."]
     use = await context_use.measure_context(conversation.session, backend)
-    return [
-        Row(*row)
-        for row in (
-            *context_use.context_rows(use),
-            *context_use.cache_rows(backend.status.cache_tiers),
-        )
-    ]
+    cache = context_use.cache_rows(backend.status.cache_tiers)
+    return [Row(*row) for row in (*context_use.context_rows(use), *cache)]
 
 
 async def _skills(conversation: Conversation, _argument: str) -> Lines:
@@ -115,7 +110,10 @@ async def _mcp(conversation: Conversation, argument: str) -> Lines:
         await hub.stop(entry)
     elif action != "show":  # both `reconnect` and `enable` start it
         await hub.restart(entry, conversation.approver)
-    return _server_lines(hub, entry)
+    from shepherd.mcp.prompts import offer_lines  # imports the SDK
+
+    log = f"log: {hub.launcher.log_file(entry.server)}"
+    return [one_line(line) for line in (*offer_lines(entry), log)]
 
 
 def _server_row(entry: "Entry") -> Row:
@@ -131,14 +129,6 @@ def _server_row(entry: "Entry") -> Row:
         counts = [pluralize(len(items), noun) for noun, items in lists.items() if items]
     parts = [entry.state, *counts, entry.problem]
     return Row(entry.name, one_line(", ".join(part for part in parts if part)))
-
-
-def _server_lines(hub: "ServerHub", entry: "Entry") -> Lines:
-    """The state of a server and its offer."""
-    from shepherd.mcp.prompts import offer_lines  # imports the SDK
-
-    log = f"log: {hub.launcher.log_file(entry.server)}"
-    return [one_line(line) for line in (*offer_lines(entry), log)]
 
 
 REMOVE = "remove"

@@ -139,19 +139,15 @@ class SharedSession:
     def cancel(self, id: str) -> requests.PromptRequest:
         """Withdraw a request, or stop it; raises SharedSessionError if it has ended."""
         request = self.find(id)
-        match request.state:
-            case requests.State.QUEUED:
-                self.queue.waiting.remove(request)
-                self.publisher.complete(request, self.session.ledger, FinishReason.CANCELLED)
-                self.publisher.tell_positions()
-            case requests.State.RUNNING if (
-                self._turn is not None
-            ):  # each running request has a turn
-                if not self._turn.cancelling():  # a second cancellation would end its clean-up
-                    self._turn.cancel()
-            case _:
-                message = "The request has ended already."
-                raise updates.SharedSessionError(updates.RefusalCode.REQUEST_ENDED, message)
+        if request.state is requests.State.QUEUED:
+            self.queue.waiting.remove(request)
+            self.publisher.complete(request, self.session.ledger, FinishReason.CANCELLED)
+            self.publisher.tell_positions()
+        elif request.state is requests.State.DONE or self._turn is None:
+            message = "The request has ended already."
+            raise updates.SharedSessionError(updates.RefusalCode.REQUEST_ENDED, message)
+        elif not self._turn.cancelling():  # a second cancellation would end its clean-up
+            self._turn.cancel()
         return request
 
     def find(self, id: str) -> requests.PromptRequest:
@@ -269,7 +265,7 @@ class SharedSession:
         try:
             if not self.backend.alive:
                 self.publisher.receive(Notice(RELOADING, Topic.WARNING))
-                self.backend = await self._conversation.reload()
+                self.backend = await self._conversation.slot.reload()
             await self._conversation.before_turn()
             message = Message.user(request.prompt, request.images)
             message = await self._conversation.prompt(message)

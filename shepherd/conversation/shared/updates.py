@@ -52,16 +52,11 @@ class UpdateKind(StrEnum):
     APPROVAL_DECIDED = "approval_decided"
 
 
+_RENAMED = {"content": UpdateKind.DELTA, "system": UpdateKind.NOTICE}
 _UPDATES = {
-    events.CallbackEvent.CONTENT: UpdateKind.DELTA,
-    events.CallbackEvent.THINKING: UpdateKind.THINKING,
-    events.CallbackEvent.CODEBLOCK: UpdateKind.CODEBLOCK,
-    events.CallbackEvent.TOOL_CALL: UpdateKind.TOOL_CALL,
-    events.CallbackEvent.TOOL_RESULT: UpdateKind.TOOL_RESULT,
-    events.CallbackEvent.SYSTEM: UpdateKind.NOTICE,
-    events.CallbackEvent.STATS: UpdateKind.STATS,
-    events.CallbackEvent.STOP: UpdateKind.STOP,
-    events.CallbackEvent.ERROR: UpdateKind.ERROR,
+    kind: _RENAMED.get(kind) or UpdateKind(kind)
+    for kind in events.CallbackEvent
+    if kind is not events.CallbackEvent.USER_PROMPT
 }
 """The update that an event becomes; their data is the same."""
 _KINDS = {update: kind for kind, update in _UPDATES.items()}
@@ -164,7 +159,9 @@ class UpdateLog:
         update = Update(self.last, kind, text, request, author, addressee)
         self._kept.append(update)
         self._bytes += _size(text)
-        while len(self._kept) > 1 and self._is_over():  # the newest stays, however large
+        while len(self._kept) > 1 and (  # the newest stays, however large
+            len(self._kept) > self._max_updates or self._bytes > self._max_bytes
+        ):
             self._bytes -= _size(self._kept.popleft().frame)
         self._wake()
         return update
@@ -200,10 +197,6 @@ class UpdateLog:
         if epoch != self.epoch or not digits.isascii() or not digits.isdecimal():
             return None
         return int(digits) if len(digits) <= _MAX_DIGITS else None  # no log counts further
-
-    def _is_over(self) -> bool:
-        """Whether the oldest kept update must go."""
-        return len(self._kept) > self._max_updates or self._bytes > self._max_bytes
 
     def _wake(self) -> None:
         """Let those who wait now look at the log; who waits later waits for the next change."""

@@ -1,6 +1,11 @@
-"""Providers and tests of them in lines of text, for the command and for the prompt."""
+"""Providers and tests of them in lines of text, and the console where commands are typed.
+
+All of it is for the shell and for the prompt, so nothing here imports Typer.
+"""
 
 import asyncio
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import PurePath
 from time import perf_counter
@@ -8,6 +13,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from shepherd.backends.opening import open_provider
+from shepherd.cli.commands.output import note, show
+from shepherd.cli.terminal.secrets import interrupted_by, read_key
 from shepherd.config.provider import Provider, vendor_of
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
@@ -15,6 +22,47 @@ from shepherd.errors import BackendError, ConfigError
 
 if TYPE_CHECKING:
     from shepherd.backends.connect import Examination
+
+
+class Console:
+    """The shell: results go to stdout, the rest to stderr, and no running conversation follows.
+
+    The prompt is a subclass. `command` is the beginning of the commands in this place.
+    """
+
+    command = "shepherd provider"
+
+    def __init__(self, book: ProviderBook) -> None:
+        self.book = book
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether a person can answer questions."""
+        return sys.stdin.isatty()
+
+    def show(self, text: str) -> None:
+        """Show the requested data."""
+        show(text)
+
+    def tell(self, text: str) -> None:
+        """Report what was done."""
+        note(text)
+
+    async def read(self, question: str) -> str:
+        """Read a line without an echo."""
+        with interrupted_by(signal.SIGINT):  # which an event loop would delay until the answer
+            return read_key(question, needed=False)
+
+    async def switch(self, selector: str) -> bool:
+        """Make the running conversation continue with that provider; returns whether it does."""
+        return True
+
+    async def before_removing(self, name: str) -> None:
+        """Make the running conversation leave the provider."""
+
+    async def after_change(self, name: str, key: str = "") -> None:
+        """React to an added or removed provider, or to its changed setting `key`."""
+
 
 ADD_OPTIONS = "add NAME --type TYPE --model MODEL"
 HOW_TO_ADD = f"shepherd provider {ADD_OPTIONS}"

@@ -12,8 +12,7 @@ from rich.text import Text
 
 from shepherd.backends.base import Backend
 from shepherd.catalog.model_files import models_in
-from shepherd.cli.commands.providers.actions import Console
-from shepherd.cli.commands.providers.view import ADD_OPTIONS, summary
+from shepherd.cli.commands.providers.view import ADD_OPTIONS, Console, summary
 from shepherd.cli.repl.commands.base import Command, CommandContext
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.cli.terminal.sanitize import one_line, sanitize
