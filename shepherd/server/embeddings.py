@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from shepherd.backends.embedding import EmbeddingInput, Embeddings, Ranking, RankingInput
-from shepherd.json_text import to_json
+from shepherd.json_text import as_object, to_json
 from shepherd.messages import JsonObject
 from shepherd.server.api import Api
 from shepherd.server.errors import ApiError, unsupported
@@ -64,10 +64,10 @@ class EmbeddingBody(CheckedRequest):
     @classmethod
     def _only_of_length_one(cls, value: object) -> object:
         """Refuse another norm of vectors than the Euclidean one, which llama.cpp calls 2."""
-        fields = cast(JsonObject, value) if isinstance(value, dict) else {}
+        fields = as_object(value)
         if fields.get("embd_normalize") not in (None, EUCLIDEAN):
             raise ValueError("embd_normalize must be 2: vectors always have length 1")
-        return cast(object, value)
+        return value
 
 
 class RerankBody(CheckedRequest):
@@ -241,7 +241,7 @@ def _text_of(item: object, where: str) -> object:
         raise ApiError(400, f"{where}.content must be a list of parts", "invalid_value", where)
     texts: list[str] = []
     for part in cast(list[object], parts):
-        fields = cast(JsonObject, part) if isinstance(part, dict) else {}
+        fields = as_object(part)
         text: object = fields.get("text")
         if fields.get("type") != "text" or not isinstance(text, str):
             raise unsupported(where, f"{where}.content: only text is supported")

@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 from pydantic import Field
 
 from shepherd.errors import ToolError
+from shepherd.json_text import as_list, as_object
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.tools.access import Access
 from shepherd.tools.text import one_line, pluralize
@@ -100,7 +101,7 @@ def notes(tool: ToolSpec) -> list[str]:
     """A line for each argument with a description."""
     lines: list[str] = []
     for name, part in _properties(tool.parameters).items():
-        text = _mapping(part).get("description")
+        text = as_object(part).get("description")
         if isinstance(text, str) and text.strip():
             lines.append(f"{name}: {_shortened(_line(text), MAX_NOTE)}")
     return lines
@@ -109,9 +110,9 @@ def notes(tool: ToolSpec) -> list[str]:
 def _members(schema: JsonObject, depth: int) -> list[str]:
     """`a: string`, `b?: integer`: the properties of an object at this depth of nesting."""
     required: Any = schema.get("required", [])
-    names = cast(list[object], required) if isinstance(required, list) else []
+    names = as_list(required)
     return [
-        f"{name}{'' if name in names else '?'}: {_type(_mapping(part), depth)}"
+        f"{name}{'' if name in names else '?'}: {_type(as_object(part), depth)}"
         for name, part in _properties(schema).items()
     ]
 
@@ -126,12 +127,12 @@ def _type(schema: JsonObject, depth: int) -> str:
     for key in ("anyOf", "oneOf"):
         options: Any = schema.get(key)
         if isinstance(options, list):
-            return _union([_type(_mapping(o), depth) for o in cast(list[object], options)])
+            return _union([_type(as_object(o), depth) for o in cast(list[object], options)])
     kind: Any = schema.get("type", "object" if "properties" in schema else "any")
     if isinstance(kind, list):
         return _union([_type({**schema, "type": k}, depth) for k in cast(list[object], kind)])
     if kind == "array":
-        items = _type(_mapping(schema.get("items")), depth)
+        items = _type(as_object(schema.get("items")), depth)
         return f"({items})[]" if " | " in items else f"{items}[]"
     if kind == "object" and depth < MAX_DEPTH and _properties(schema):
         return "{" + ", ".join(_members(schema, depth + 1)) + "}"
@@ -145,11 +146,7 @@ def _union(parts: list[str]) -> str:
 
 
 def _properties(schema: JsonObject) -> JsonObject:
-    return _mapping(schema.get("properties"))
-
-
-def _mapping(value: object) -> JsonObject:
-    return cast(JsonObject, value) if isinstance(value, dict) else {}
+    return as_object(schema.get("properties"))
 
 
 def _literal(value: object) -> str:

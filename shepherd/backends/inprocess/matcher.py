@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from shepherd.bounded import limit_resources, run_bounded
 from shepherd.errors import BackendError, InvalidRequestError
@@ -182,23 +182,22 @@ def _reason(matcher: "LLMatcher") -> str:
     return f"{text[:300]}."
 
 
-class GrammarCompiler:
-    """Compiles each grammar once. Used from one event loop."""
+class GrammarCompiler(Struct, eq=False):
+    """Compiles each grammar once. Used from one event loop.
 
-    def __init__(
-        self, vocabulary: Callable[[], Awaitable[TokenBytes]], python: str = sys.executable
-    ) -> None:
-        """`vocabulary` loads that of the model, when the first grammar is compiled.
+    `vocabulary` loads that of the model, when the first grammar is compiled.
+    `python` is the interpreter in which grammars are tried.
+    """
 
-        `python` is the interpreter in which grammars are tried.
-        """
-        self._python = python
-        self._load_vocabulary = vocabulary
-        self._tokenizer: LLTokenizer | None = None
-        """Made with the first grammar."""
-        self._known_matchers: OrderedDict[str, LLMatcher] = OrderedDict()
-        """By their grammars, the one that was used last at the end."""
-        self._free_trials = asyncio.Semaphore(_TRIALS)
+    _load_vocabulary: Callable[[], Awaitable[TokenBytes]]
+    _python: str = sys.executable
+    _tokenizer: "LLTokenizer | None" = None
+    """Made with the first grammar."""
+    _known_matchers: OrderedDict[str, "LLMatcher"] = field(
+        default_factory=OrderedDict[str, "LLMatcher"]
+    )
+    """By their grammars, the one that was used last at the end."""
+    _free_trials: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_TRIALS))
 
     async def matcher(self, grammar: str, *, own: bool = False) -> "LLMatcher":
         """A matcher at the beginning of `grammar`, which callers copy.

@@ -42,23 +42,20 @@ class _Waiting(Struct, eq=False):
             self.done.set_result(None)
 
 
-class EmbeddingQueue:
+class EmbeddingQueue(Struct, eq=False):
     """Passes texts to `compute`: at most `max_texts` at once, of about `max_tokens` together.
 
     All requests get their turn in each batch. `max_requests` of a tenant may wait or run.
     """
 
-    def __init__(
-        self, compute: Compute, max_tokens: int, max_texts: int, max_requests: int
-    ) -> None:
-        self._compute = compute
-        self._max_tokens = max_tokens
-        self._max_texts = max_texts
-        self._max_requests = max_requests
-        self._waiting: deque[_Waiting] = deque()
-        self._running = Counter[str]()
-        """How many requests of each tenant run or wait."""
-        self._pump: asyncio.Task[None] | None = None
+    _compute: Compute
+    _max_tokens: int
+    _max_texts: int
+    _max_requests: int
+    _waiting: deque[_Waiting] = field(default_factory=deque[_Waiting])
+    _running: Counter[str] = field(default_factory=Counter[str])
+    """How many requests of each tenant run or wait."""
+    _pump: asyncio.Task[None] | None = None
 
     async def vectors(self, texts: Sequence[_Tokens]) -> Sequence[Vector]:
         """The vector of each text; raises BackendError, and BusyError if too many wait.

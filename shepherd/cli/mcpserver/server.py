@@ -35,6 +35,7 @@ from shepherd.cli.terminal.lines import read_lines, take_streams
 from shepherd.config import provider_book, settings
 from shepherd.conversation.build import backend_opener, build_conversation, unsaved
 from shepherd.conversation.session_start import SessionStart
+from shepherd.json_text import as_object
 from shepherd.plugins import Group, Plugins
 from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.permissions.rules import Decision
@@ -380,7 +381,6 @@ async def protocol_streams() -> AsyncGenerator[tuple[Any, Any]]:
 def _object(line: str) -> dict[str, Any]:
     """The message; empty if it is not an object, which the SDK reports."""
     try:
-        value: object = json.loads(line)
+        return as_object(json.loads(line))
     except (ValueError, RecursionError):
         return {}
-    return cast(dict[str, Any], value) if isinstance(value, dict) else {}

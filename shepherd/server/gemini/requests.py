@@ -7,6 +7,7 @@ import pydantic
 from pydantic.alias_generators import to_camel
 
 from shepherd import images, messages, sampling
+from shepherd.json_text import as_object
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import unsupported
 from shepherd.server.wire import embedding, fields
@@ -31,7 +32,7 @@ def _image(value: object) -> images.Image | None:
     """The image of `inlineData`; raises ValueError for another kind of data."""
     if value is None:
         return None
-    sent = cast(messages.JsonObject, value) if isinstance(value, dict) else {}
+    sent = as_object(value)
     kind, data = sent.get("mimeType", sent.get("mime_type", "")), sent.get("data")
     if not isinstance(kind, str) or not isinstance(data, str):
         raise ValueError("needs mimeType and data, both strings")
@@ -57,12 +58,12 @@ class DataPart(GeminiModel):
         """The part, a plain string as one of text; raises ValueError for a kind not served."""
         if isinstance(value, str):
             return {"text": value}
-        sent = cast(messages.JsonObject, value) if isinstance(value, dict) else {}
+        sent = as_object(value)
         for name in _FOREIGN_PARTS:
             for key in (name, to_camel(name)):
                 if sent.get(key) is not None:
                     raise ValueError(f"{key} is not supported; send text and images only")
-        return cast(object, value)
+        return value
 
 
 class FunctionCall(GeminiModel):
@@ -115,9 +116,9 @@ class Content(GeminiModel):
 
 def as_content(value: object) -> object:
     """A string, a list of parts or a part alone as a content; null stays null."""
-    sent = cast(messages.JsonObject, value) if isinstance(value, dict) else {}
+    sent = as_object(value)
     is_content = "parts" in sent or "role" in sent
-    return cast(object, value) if is_content or value is None else {"parts": cast(object, value)}
+    return value if is_content or value is None else {"parts": value}
 
 
 class Instructions(GeminiModel):
@@ -354,11 +355,11 @@ class EmbedContentBody(GeminiModel):
     @classmethod
     def _refuse_unserved(cls, value: object) -> object:
         """Refuse fields that would change the vector and are not served."""
-        sent = cast(messages.JsonObject, value) if isinstance(value, dict) else {}
+        sent = as_object(value)
         for name in _UNSUPPORTED:
             if sent.get(name) not in _OFF:
                 raise unsupported(name, f"{name} is not supported. {_TASK_ADVICE}")
-        return cast(object, value)
+        return value
 
     def text(self) -> str:
         """The text; raises ApiError for a content without one, and for other parts."""

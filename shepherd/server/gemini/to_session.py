@@ -11,6 +11,7 @@ from pydantic.alias_generators import to_camel
 from shepherd import errors, sampling, session
 from shepherd.backends.base import ModelInfo
 from shepherd.images import check_count
+from shepherd.json_text import as_list, as_object
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.server.errors import ApiError, invalid, unsupported
 from shepherd.server.gemini import answers, requests
@@ -191,7 +192,7 @@ def _result(wire: requests.FunctionResponse, history: CallHistory) -> Message:
 def _result_text(response: object) -> str:
     """The text or the JSON of a result; clients wrap it in an object: `{"output": "text"}`."""
     value = response
-    fields = cast(JsonObject, response) if isinstance(response, dict) else {}
+    fields = as_object(response)
     if len(fields) == 1:
         ((key, wrapped),) = fields.items()
         value = wrapped if key in _RESULT_KEYS else fields
@@ -251,7 +252,7 @@ def _output_format(config: requests.GenerationConfig) -> session.OutputFormat | 
 def _choices(schema: JsonObject | None) -> str:
     """A grammar of the texts in an `enum`, which are written without quotes."""
     value: object = (schema or {}).get("enum")
-    choices = cast(list[object], value) if isinstance(value, list) else []
+    choices = as_list(value)
     texts = [choice for choice in choices if isinstance(choice, str) and choice]
     if not texts or len(texts) != len(choices):
         raise _bad("responseSchema", f"needs an enum of texts with {_ENUM}")

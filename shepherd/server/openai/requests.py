@@ -4,6 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 import pydantic
 
+from shepherd.json_text import as_object
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.body import RequestModel
 from shepherd.server.wire import fields, sampling, tools
@@ -54,10 +55,10 @@ class WireToolCall(RequestModel):
 
 def _flat_format(value: object) -> object:
     """A grammar stands in an object of its own in this API, and beside the type in others."""
-    sent = cast(JsonObject, value) if isinstance(value, dict) else {}
+    sent = as_object(value)
     grammar = sent.get("grammar")
     if not isinstance(grammar, dict):
-        return cast(object, value)
+        return value
     return {**sent, **cast(JsonObject, grammar)}
 
 
@@ -81,11 +82,11 @@ class WireTool(RequestModel):
     @classmethod
     def _nested(cls, value: object) -> object:
         """Put the fields of a tool that stand beside the type into an object of their own."""
-        sent = cast(JsonObject, value) if isinstance(value, dict) else {}
+        sent = as_object(value)
         kind = sent.get("type", "function")
         if "name" in sent and kind in ("function", "custom") and kind not in sent:
             return {"type": kind, kind: sent}
-        return cast(object, value)
+        return value
 
     @pydantic.model_validator(mode="after")
     def _check_kind(self) -> "WireTool":

@@ -5,6 +5,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
+from shepherd.json_text import as_list, as_object
 from shepherd.messages import JsonObject, ToolCall
 
 
@@ -28,7 +29,7 @@ class DefinedTool(Struct, frozen=True):
     def arguments(self, item: JsonObject) -> JsonObject:
         """The arguments of a call in the history, as the model has written them."""
         sent: Any = item.get(self.field)
-        values = cast(JsonObject, sent) if isinstance(sent, dict) else {}
+        values = as_object(sent)
         return {k: v for k, v in values.items() if k in self.properties and v is not None}
 
 
@@ -64,10 +65,10 @@ DEFINED: Mapping[str, DefinedTool] = {
 
 def result_text(output: object) -> object:
     """The outcomes of a shell's commands as one text; any other output stays as it is."""
-    items = cast(list[object], output) if isinstance(output, list) else []
+    items = as_list(output)
     outcomes = [cast(JsonObject, item) for item in items if isinstance(item, dict)]
     if not any("outcome" in outcome for outcome in outcomes):
-        return cast(object, output)
+        return output
     return "\n".join(map(_outcome, outcomes))
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, cast
 from msgspec import Struct, structs
 
 from shepherd.backends.base import ModelInfo
+from shepherd.json_text import as_object
 from shepherd.messages import JsonObject, Message, ToolCall
 from shepherd.server.errors import ApiError, invalid
 from shepherd.server.openai_responses import items, requests
@@ -212,7 +213,7 @@ def _output_format(request: requests.ResponsesRequest) -> OutputFormat | None:
     value: Any = request.text.format if request.text is not None else None
     if value is None:
         return None
-    fields = cast(JsonObject, value) if isinstance(value, dict) else {}
+    fields = as_object(value)
     match fields.get("type"):
         case "text":
             return None

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from shepherd import errors, messages
 from shepherd.backends.output.repair import loads, repair_json
 from shepherd.images import Image, check_count, decode_image
+from shepherd.json_text import as_list
 from shepherd.server.errors import invalid
 from shepherd.session import MEDIA_MARK, RawPrompt
 
@@ -77,7 +78,7 @@ def _image(value: object) -> Image:
 
 def images_in_base64(value: object) -> tuple[Image, ...]:
     """The images of a list of texts; raises ValueError, which is an ImageError for a bad image."""
-    items = cast(list[object], value) if isinstance(value, list) else []
+    items = as_list(value)
     texts = [item for item in items if isinstance(item, str)]
     if not isinstance(value, list) or len(texts) < len(items):
         raise ValueError("must be a list of images in base64")

@@ -23,6 +23,7 @@ from pydantic.fields import FieldInfo
 from shepherd import durations, messages, sampling, session
 from shepherd.backends.base import ModelInfo
 from shepherd.config.section import Effort
+from shepherd.json_text import as_object
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import invalid, unsupported
 
@@ -229,7 +230,7 @@ class CheckedRequest(RequestModel):
     @model_validator(mode="before")
     @classmethod
     def _check_fields(cls, value: object) -> object:
-        cls.refuse_unsupported(_fields(value))
+        cls.refuse_unsupported(as_object(value))
         return value
 
     @classmethod
@@ -259,17 +260,12 @@ class OwnControls(CheckedRequest):
     @classmethod
     def _check_fields(cls, value: object) -> object:  # replaces that of CheckedRequest
         """The body; raises ApiError for a field that would say something in another API."""
-        fields = _fields(value)
+        fields = as_object(value)
         cls.refuse_unsupported(fields)
         for name in sorted((fields.keys() & CONTROLS) - names_of(cls) - cls.ignored):
             if not _says_nothing(name, fields[name]):
                 raise unsupported(name, f"{name} is not a parameter of this API.")
         return value
-
-
-def _fields(value: object) -> messages.JsonObject:
-    """The fields of a body; none of a value that is no object, which pydantic refuses later."""
-    return cast(messages.JsonObject, value) if isinstance(value, dict) else {}
 
 
 @cache

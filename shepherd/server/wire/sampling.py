@@ -7,6 +7,7 @@ from msgspec import structs
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, create_model, model_validator
 
 from shepherd import sampling
+from shepherd.json_text import as_list, as_object
 from shepherd.server.errors import invalid
 from shepherd.server.wire import fields
 
@@ -76,7 +77,7 @@ def _biases(value: object) -> object:
 
 def _pair(item: object) -> tuple[object, object]:
     """A token and its bias; raises ValueError for anything else."""
-    pair = cast(list[object], item) if isinstance(item, list) else []
+    pair = as_list(item)
     if len(pair) != 2:
         raise ValueError(_BIAS_FORM)
     return pair[0], pair[1]
@@ -162,7 +163,7 @@ class DecodingFields(_Numbers):
     @classmethod
     def _no_booleans(cls, value: Any) -> object:
         """Refuse `true` and `false` for numbers; pydantic would accept them as 1 and 0."""
-        sent = cast(dict[str, object], value) if isinstance(value, dict) else {}
+        sent = as_object(value)
         for name in sent.keys() & _number_names(cls):
             if isinstance(sent[name], bool):
                 raise invalid(name, "must be a number, not true or false")

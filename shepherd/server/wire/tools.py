@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field
 from shepherd.backends.base import ModelInfo
 from shepherd.backends.inprocess.schema import prepare
 from shepherd.errors import InvalidRequestError
+from shepherd.json_text import as_object
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import invalid, unsupported
@@ -176,7 +177,7 @@ def choose_tools(
         message = f"{_CHOICE}: tools of type {str(kind)[:40]!r} do not run here."
         raise unsupported(_CHOICE, message)
     inner: object = fields.get("allowed_tools", fields)  # the Responses API has no inner object
-    allowed = cast(JsonObject, inner) if isinstance(inner, dict) else {}
+    allowed = as_object(inner)
     kept = _allowed_tools(allowed.get("tools"), offered)
     if allowed.get("mode") not in ("auto", "required"):
         raise invalid(_CHOICE, "the mode of allowed_tools must be auto or required")
@@ -202,7 +203,7 @@ def _allowed_tools(named: object, offered: OfferedTools) -> OfferedTools:
         raise invalid(_CHOICE, "allowed_tools needs a list of tools")
     kept: list[OfferedTool] = []
     for item in names:
-        fields = cast(JsonObject, item) if isinstance(item, dict) else {}
+        fields = as_object(item)
         kind: object = fields.get("type")
         if not isinstance(kind, str) or _is_callable(kind, offered):
             kept.append(_named_tool(fields, offered))
@@ -220,7 +221,7 @@ def _named_tool(fields: JsonObject, offered: Sequence[OfferedTool]) -> OfferedTo
     if kind in _ANY_FUNCTION:
         kind = "function"
     inner: object = fields.get(str(kind), fields)
-    named = cast(JsonObject, inner) if isinstance(inner, dict) else {}
+    named = as_object(inner)
     name: object = named.get("name") if kind in _NAMED else kind
     if not isinstance(name, str) or not name:
         raise invalid(_CHOICE, "a tool needs its name")

@@ -28,6 +28,7 @@ from shepherd.backends.api.http.retry import (
     retry_after,
     retrying,
 )
+from shepherd.json_text import as_object
 from shepherd.version import __version__
 
 _CREDENTIALS = re.compile(r"auth|key|token|cookie", re.IGNORECASE)
@@ -285,7 +286,7 @@ def _decoded(content: bytes) -> messages.JsonObject:
         return {}
     if isinstance(value, list):
         return {"data": value}
-    return cast(messages.JsonObject, value) if isinstance(value, dict) else {}
+    return as_object(value)
 
 
 CONTACT_SECONDS = 5.0

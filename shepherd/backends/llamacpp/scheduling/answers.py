@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
+from msgspec import Struct, field
+
 from shepherd import errors, events
 from shepherd.backends.inprocess.answer import Text
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
@@ -20,31 +22,21 @@ MAX_HELD_SECONDS = 0.05
 """The same for answers whose text is sent as a whole: nobody reads the text of a run."""
 
 
-class Answers:
+class Answers(Struct, eq=False):
     """Adds sampled tokens to the answers of jobs. Owner thread only.
 
     The text of several tokens is decoded and posted together, by `post_text`. A job with stop
     strings or log probabilities gets an update for each token.
+
+    `jumps_ahead`: text that a grammar forces is decoded at once instead of sampled.
+    `weighs`: where it leaves few texts, the model chooses between whole texts.
     """
 
-    def __init__(
-        self,
-        vocab: Vocab,
-        context_size: int,
-        post: Post,
-        *,
-        jumps_ahead: bool = True,
-        weighs: bool = True,
-    ) -> None:
-        """`jumps_ahead`: text that a grammar forces is decoded at once instead of sampled.
-
-        `weighs`: where it leaves few texts, the model chooses between whole texts.
-        """
-        self._jumps_ahead = jumps_ahead
-        self._weighs = weighs
-        self._vocab = vocab
-        self.context_size = context_size
-        self._post = post
+    _vocab: Vocab
+    context_size: int
+    _post: Post
+    jumps_ahead: bool = True
+    weighs: bool = True
 
     def accept(self, job: Job, token: int) -> events.FinishReason | None:
         """Add a sampled token; returns why the answer ends with it, or None if it goes on."""
@@ -76,7 +68,7 @@ class Answers:
             if reason is not None:
                 return reason
         # The grammar has no more text, so that the model could only choose to end the answer.
-        return events.FinishReason.STOP if self._jumps_ahead and job.sampler.ended else None
+        return events.FinishReason.STOP if self.jumps_ahead and job.sampler.ended else None
 
     def _forced(self, job: Job, sampler: SamplerChain) -> list[int]:
         """The tokens that end reasoning at its limit, or those that the grammar forces."""
@@ -84,10 +76,10 @@ class Answers:
             ending = self._vocab.tokenize(job.thought.ending, parse_special=True)
             job.thought.end()
             return sampler.write(ending)
-        if not self._jumps_ahead:
+        if not self.jumps_ahead:
             return []
         tail_start = max(job.prompt_length, len(job.tokens) - MAX_TAIL)
-        return sampler.force(job.tokens[tail_start:], weighs=self._weighs)
+        return sampler.force(job.tokens[tail_start:], weighs=self.weighs)
 
     def post_text(self, job: Job) -> None:
         """Post the text of the tokens since the last call, unless it may wait."""
@@ -113,27 +105,19 @@ Ending = tuple[Job, events.FinishReason | errors.BackendError]
 """A job that ends, with the reason or with an error."""
 
 
-class DecodeLoop:
+class DecodeLoop(Struct, eq=False):
     """Decodes one token of each answer again and again, until something else is to do.
 
     The mirrors of the sequences and the text of the answers follow after the last batch.
     """
 
-    def __init__(
-        self,
-        context: NativeContext,
-        pool: SequencePool,
-        planner: Planner,
-        timer: BatchTimer,
-        answers: Answers,
-    ) -> None:
-        self._context = context
-        self._pool = pool
-        self._planner = planner
-        self._timer = timer
-        self._answers = answers
-        self.endings: list[Ending] = []
-        """The jobs that end after the last run."""
+    _context: NativeContext
+    _pool: SequencePool
+    _planner: Planner
+    _timer: BatchTimer
+    _answers: Answers
+    endings: list[Ending] = field(default_factory=list[Ending])
+    """The jobs that end after the last run."""
 
     def run(self, parts: Sequence[Part], quiet: Callable[[], bool]) -> list[Part]:
         """Decode batches of `parts`, which have one token each, as long as `quiet` returns true.

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from time import monotonic
 
+from msgspec import Struct, field
+
 from shepherd import errors, events
 from shepherd.backends.inprocess.answer import Failed, Finished, Queued
 from shepherd.backends.llamacpp.cache.sequence import CachedSequence
@@ -22,35 +24,26 @@ ASSUMED_SPEED = 250.0
 """Tokens of prompts per second, before any measurement."""
 
 
-class JobQueue:
+class JobQueue(Struct, eq=False):
     """Gives sequences to jobs, and takes them back. Owner thread only.
 
     `active` are the jobs with a sequence, oldest first.
     """
 
-    def __init__(
-        self,
-        pool: SequencePool,
-        post: Post,
-        timer: BatchTimer,
-        answers: Answers,
-        pace: PrefillPace,
-        accounts: Accounts,
-    ) -> None:
-        self.active: list[Job] = []
-        self._pool = pool
-        self._post = post
-        self._timer = timer
-        self._answers = answers
-        self._pace = pace
-        self.accounts = accounts
-        self.seconds_per_place = 0.0
-        """The seconds after which the next waiting job probably gets a sequence; 0 is unknown."""
-        self._job_seconds = 0.0
-        """The mean of the last jobs, from their first sequence to their end; 0 before any."""
-        self._waiting: deque[Job] = deque()
-        self._full_until = 0.0
-        """Until a job ends there is a lack of memory, and nobody else would find room meanwhile."""
+    _pool: SequencePool
+    _post: Post
+    _timer: BatchTimer
+    _answers: Answers
+    _pace: PrefillPace
+    accounts: Accounts
+    active: list[Job] = field(default_factory=list[Job])
+    seconds_per_place: float = 0.0
+    """The seconds after which the next waiting job probably gets a sequence; 0 is unknown."""
+    _job_seconds: float = 0.0
+    """The mean of the last jobs, from their first sequence to their end; 0 before any."""
+    _waiting: deque[Job] = field(default_factory=deque[Job])
+    _full_until: float = 0.0
+    """Until a job ends there is a lack of memory, and nobody else would find room meanwhile."""
 
     @property
     def waiting(self) -> int:
