@@ -12,8 +12,6 @@ from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
 
-from msgspec import Struct, field
-
 from shepherd.config.files import Attributes, replace_at
 from shepherd.tools.files import opening
 from shepherd.tools.paths import reason
@@ -26,20 +24,23 @@ BATCH_BYTES = 8 << 20
 """Contents of about this size are written to the store at a time."""
 
 
-class KeptFiles(Struct, eq=False):
+class KeptFiles:
     """Captures and restores the files of the session `session`; all calls from one thread.
 
     `protects` tells whether a path holds a secret. Secrets and files over `max_bytes` are UNKEPT.
     """
 
-    _store: UndoStore
-    session: str
-    _protects: Callable[[Path], bool]
-    _max_bytes: int
-    _bytes_left: float = math.inf  # for further contents, in one call of `states`
-    _captured: dict[str, bytes] = field(default_factory=dict[str, bytes])
-    """Contents by their digests that are not in the store yet."""
-    _captured_bytes: int = 0
+    def __init__(
+        self, store: UndoStore, session: str, protects: Callable[[Path], bool], max_bytes: int
+    ) -> None:
+        self.session = session
+        self._max_bytes = max_bytes
+        self._store = store
+        self._protects = protects
+        self._bytes_left = math.inf  # for further contents, in one call of `states`
+        self._captured: dict[str, bytes] = {}
+        """Contents by their digests that are not in the store yet."""
+        self._captured_bytes = 0
 
     def states(
         self, paths: Iterable[str], seconds: float = math.inf, total_bytes: float = math.inf

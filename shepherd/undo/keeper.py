@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from msgspec import Struct, field
-
 from shepherd.errors import UndoError, UnkeptError
 from shepherd.tools.access import AccessKind, Claim
 from shepherd.tools.consent import PreparedCall
@@ -27,26 +25,32 @@ _UNKEPT = (
 )
 
 
-class UndoKeeper(Struct, eq=False):
+class UndoKeeper:
     """A `CallStep` that keeps each file as it was before a call changed it.
 
     `protects` tells whether a file may hold a secret; such files are not kept. `warn` receives
     sentences for the user. If the store fails, a call that replaces or deletes a file is refused.
     """
 
-    _path: Path
-    _cwd: Path
-    _limits: UndoLimits
-    _protects: Callable[[Path], bool]
-    _warn: Callable[[str], None]
-    _session: str = ""
-    _position: Callable[[], int] = int  # 0 before `begin`
-    # SQLite's connection stays in one thread.
-    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "undo"))
-    _recorder: Recorder | None = None
-    _warnings: list[str] = field(default_factory=list[str])
-    """Of the thread, for the next return to the caller."""
-    _has_warned: bool = False
+    def __init__(
+        self,
+        path: Path,
+        cwd: Path,
+        limits: UndoLimits,
+        protects: Callable[[Path], bool],
+        warn: Callable[[str], None],
+    ) -> None:
+        self._path = path
+        self._cwd = cwd
+        self._limits = limits
+        self._protects = protects
+        self._warn = warn
+        self._session = ""
+        self._position: Callable[[], int] = int  # 0 before `begin`
+        self._thread = ThreadPoolExecutor(1, "undo")  # SQLite's connection stays in one thread
+        self._recorder: Recorder | None = None
+        self._warnings: list[str] = []  # of the thread, for the next return to the caller
+        self._has_warned = False
 
     def begin(self, session: str, position: Callable[[], int]) -> None:
         """Keep the files of this session from now on.

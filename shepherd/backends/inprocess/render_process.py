@@ -18,12 +18,8 @@ from typing import Any
 
 from jinja2 import Template
 
+from shepherd.backends.inprocess import template_environment
 from shepherd.backends.inprocess.render_guard import MAX_SECONDS, ExhaustedError
-from shepherd.backends.inprocess.template_environment import (
-    RENDER_ERRORS,
-    compile_template,
-    render_template,
-)
 
 MAX_BYTES = 1 << 30
 _WALL_SECONDS = 3 * MAX_SECONDS
@@ -117,14 +113,16 @@ def main() -> int:
         try:
             request = json.loads(line)
             now = datetime.fromisoformat(request["now"])
-            template = template or compile_template(source, odd=True)
-            text = render_template(template, request["variables"], now, request["room"])
+            template = template or template_environment.compile_template(source, odd=True)
+            text = template_environment.render_template(
+                template, request["variables"], now, request["room"]
+            )
             answer = {"text": text}
         except RecursionError:
             answer = {"error": "RecursionError"}
         except (MemoryError, ExhaustedError) as error:
             answer = {"exhausted": str(error) or "it takes too much memory"}
-        except RENDER_ERRORS as error:
+        except template_environment.RENDER_ERRORS as error:
             answer = {"error": str(error) or type(error).__name__}
         sys.stdout.buffer.write(_line(answer))
         sys.stdout.buffer.flush()

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from shepherd.backends.inprocess import template_environment
 from shepherd.backends.inprocess.conversation import (
     Conversation,
     Dialect,
@@ -22,12 +23,6 @@ from shepherd.backends.inprocess.conversation import (
 from shepherd.backends.inprocess.render_guard import ExhaustedError
 from shepherd.backends.inprocess.render_process import RenderError, RenderProcess
 from shepherd.backends.inprocess.special import SpecialTexts
-from shepherd.backends.inprocess.template_environment import (
-    RENDER_ERRORS,
-    OddTemplateError,
-    compile_template,
-    render_template,
-)
 from shepherd.errors import InvalidRequestError
 
 logger = logging.getLogger(__name__)
@@ -142,11 +137,14 @@ class ChatTemplate:
         if len(self.source) > MAX_SOURCE:
             return _broken(f"it has {len(self.source):,} characters")
         try:
-            return partial(render_template, compile_template(self.source))
-        except OddTemplateError as odd:
+            return partial(
+                template_environment.render_template,
+                template_environment.compile_template(self.source),
+            )
+        except template_environment.OddTemplateError as odd:
             logger.info("The chat template uses %s: it is rendered in a process of its own", odd)
             return RenderProcess(self.source).render
-        except RENDER_ERRORS as error:
+        except template_environment.RENDER_ERRORS as error:
             return _broken(str(error) or type(error).__name__)
 
     @cached_property
@@ -175,7 +173,7 @@ class ChatTemplate:
             if self._exhausted == _MAX_EXHAUSTED or not self._has_rendered:
                 self._render_text = _broken(str(error))
             raise TemplateFailedError(str(error)) from error
-        except (RenderError, *RENDER_ERRORS) as error:
+        except (RenderError, *template_environment.RENDER_ERRORS) as error:
             raise TemplateFailedError(str(error) or type(error).__name__) from error
         self._has_rendered = True
         return text

@@ -8,15 +8,7 @@ from typing import Self
 
 from msgspec.structs import replace
 
-from shepherd.backends.base import (
-    Backend,
-    BackendStatus,
-    Concurrency,
-    Generation,
-    Lease,
-    ModelInfo,
-    Prefilled,
-)
+from shepherd.backends import base
 from shepherd.backends.inprocess.answer import Answer, Finished
 from shepherd.backends.inprocess.prompt import PromptBuilder
 from shepherd.backends.inprocess.raw import check_tokens, join_parts
@@ -44,7 +36,7 @@ SHORT_TEXT = 4096
 """Characters of a text, or tokens, that take no more time than a prompt beside them."""
 
 
-class LlamaCppBackend(Backend):
+class LlamaCppBackend(base.Backend):
     """One model, many conversations at once. Used from the event loop that loaded it."""
 
     def __init__(
@@ -85,7 +77,7 @@ class LlamaCppBackend(Backend):
         settings: LlamaCppSection,
         sampling: Sampling | None = None,
         *,
-        parallel: int | Concurrency = 1,
+        parallel: int | base.Concurrency = 1,
         name: str = "",
         cache: Path | None = None,
     ) -> Self:
@@ -97,7 +89,11 @@ class LlamaCppBackend(Backend):
         """
         sampling = sampling or Sampling()
         check_sampling(sampling.over(DEFAULT_SAMPLING))
-        streams = parallel if isinstance(parallel, Concurrency) else Concurrency(max(1, parallel))
+        streams = (
+            parallel
+            if isinstance(parallel, base.Concurrency)
+            else base.Concurrency(max(1, parallel))
+        )
         worker = Worker(lambda post, wake: Engine.load(path, settings, streams, post, cache, wake))
         text = TextThread()
         try:
@@ -108,8 +104,8 @@ class LlamaCppBackend(Backend):
             raise
 
     @property
-    def info(self) -> ModelInfo:
-        return ModelInfo(
+    def info(self) -> base.ModelInfo:
+        return base.ModelInfo(
             self._name,
             "llamacpp",
             self._context.size,
@@ -129,11 +125,11 @@ class LlamaCppBackend(Backend):
         return self.alive and not (self._worker.stalled or self._text.stalled)
 
     @property
-    def status(self) -> BackendStatus:
+    def status(self) -> base.BackendStatus:
         queue = self._scheduler.queue
         # The owner thread changes the jobs meanwhile, so that these are numbers of some moment.
         requests = [job.state(queue.seconds_per_place) for job in self._jobs]
-        return BackendStatus(
+        return base.BackendStatus(
             self._pool.tiers,
             waiting_requests=queue.waiting,
             requests=requests,
@@ -147,16 +143,16 @@ class LlamaCppBackend(Backend):
         """The number of requests that run, wait, or hold a finished prompt."""
         return len(self._jobs)
 
-    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
+    async def prefill_session(self, session: Session, callback: EventCallback) -> base.Prefilled:
         return await self._prefill(await self._request(session), session, callback)
 
     async def prefill_choices(
         self, session: Session, callback: EventCallback, count: int
-    ) -> list[Prefilled]:
+    ) -> list[base.Prefilled]:
         """Decode the prompt once; all but the first answer may still wait for a sequence."""
         request = await self._request(session)
         first = await self._prefill(request, session, callback)
-        handles: list[Prefilled] = [first]
+        handles: list[base.Prefilled] = [first]
         try:
             for index in range(1, count):
                 seed = choice_seed(request.sampling.seed, index)
@@ -173,8 +169,8 @@ class LlamaCppBackend(Backend):
         return handles
 
     async def generate_from_prefilled(
-        self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
-    ) -> Generation:
+        self, prefilled: base.Prefilled, callback: EventCallback, max_tokens: int = 0
+    ) -> base.Generation:
         if not isinstance(prefilled, LlamaPrefilled):
             raise TypeError("the handle belongs to another backend")
         output = self._output(prefilled.request)
@@ -197,7 +193,7 @@ class LlamaCppBackend(Backend):
         prefilled.expect(self._tool_times.expect(generation.message.tool_calls))
         return generation
 
-    def note_lease(self, lease: Lease) -> None:
+    def note_lease(self, lease: base.Lease) -> None:
         self._worker.expect(lease.session, lease.seconds)
 
     async def count_message_tokens(self, session: Session, message: Message) -> int:

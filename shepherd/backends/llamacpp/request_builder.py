@@ -16,12 +16,7 @@ from shepherd.backends.inprocess.prompt import Prompt, PromptBuilder
 from shepherd.backends.inprocess.raw import raw_prompt
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.prefilled import LengthLimit, Request
-from shepherd.backends.llamacpp.sampling.guard import (
-    EFFORT_TOKENS,
-    ThoughtBudget,
-    forced_tokens,
-    thought_budget,
-)
+from shepherd.backends.llamacpp.sampling import guard
 from shepherd.backends.llamacpp.sampling.native_chain import recommended_sampling, resolve_biases
 from shepherd.backends.llamacpp.vision.parts import PromptImages, raw_images
 from shepherd.backends.output.style import OutputStyle
@@ -111,7 +106,7 @@ class RequestBuilder:
         inside = [end for end in ends if end <= len(text)]
         tokens = list(generated[: len(inside)])
         ending = text[inside[-1] if inside else 0 :] + separator.encode()
-        return tokens + (forced_tokens(self._vocab, tokens, ending) if ending else [])
+        return tokens + (guard.forced_tokens(self._vocab, tokens, ending) if ending else [])
 
     async def count_message(self, message: messages.Message) -> int:
         """The tokens of a message, exactly."""
@@ -181,15 +176,15 @@ class RequestBuilder:
         )
         return request, constraint
 
-    def _thought(self, session: Session, prompt: Prompt) -> ThoughtBudget | None:
+    def _thought(self, session: Session, prompt: Prompt) -> guard.ThoughtBudget | None:
         """The limit of the reasoning; None for a raw prompt, whose text has no markers."""
         if session.raw_prompt is not None:
             return None
         tokens = session.thinking_budget
         # A template that reads the effort tells the model of it: no limit is needed.
         if tokens is None and "reasoning_effort" not in self._prompts.source:
-            tokens = EFFORT_TOKENS.get(session.thinking_effort, self._thinking_tokens or None)
-        return thought_budget(tokens, self._style.think, prompt.text_tail)
+            tokens = guard.EFFORT_TOKENS.get(session.thinking_effort, self._thinking_tokens or None)
+        return guard.thought_budget(tokens, self._style.think, prompt.text_tail)
 
     def _prompt(
         self,

@@ -22,13 +22,7 @@ from shepherd.cli.approval.question import (
     fact,
     text_lines,
 )
-from shepherd.tools.permissions.approval import (
-    Approval,
-    ApprovalRequest,
-    Approver,
-    DenyingApprover,
-    Part,
-)
+from shepherd.tools.permissions import approval
 from shepherd.tools.text import reveal
 
 WIDTH = 100
@@ -107,7 +101,7 @@ async def _answer(question: Question, lines: Lines) -> Answer:
         lines.write(f"Nothing was approved. The answers are the words {', '.join(words)}.\n")
 
 
-async def parts_in_lines(parts: Sequence[Part], lines: Lines) -> tuple[int, ...] | None:
+async def parts_in_lines(parts: Sequence[approval.Part], lines: Lines) -> tuple[int, ...] | None:
     """List the parts, and wait for the numbers of those to keep; None without one."""
     for number, part in enumerate(parts, 1):
         lines.write(f"{number:>4} {reveal(part.name)}\n")
@@ -179,13 +173,13 @@ def _size(target: TextIO) -> tuple[int, int]:
 TERMINAL = "/dev/tty"
 
 
-def choose_approver() -> Approver:
+def choose_approver() -> approval.Approver:
     """The approver that asks on the terminal, or one that denies if there is no terminal.
 
     The question is shown on stderr, so that must be a terminal too.
     """
     if not sys.stderr.isatty() or not os.access(TERMINAL, os.R_OK):
-        return DenyingApprover()
+        return approval.DenyingApprover()
     return LineApprover()
 
 
@@ -195,7 +189,7 @@ class LineApprover:
     def __init__(self) -> None:
         self._one_at_a_time = asyncio.Lock()
 
-    async def ask(self, request: ApprovalRequest) -> Approval:
+    async def ask(self, request: approval.ApprovalRequest) -> approval.Approval:
         """The user's answer, why not, and the values of the fields that the request has."""
         async with self._one_at_a_time:
             lines = _TerminalLines()
@@ -210,7 +204,9 @@ class LineApprover:
             fields = request.fields if answer.allows else ()
             texts = [await lines.read(f"{reveal(name)}: ") for name in fields]
             values = tuple((text or "").strip() for text in texts)  # None: the input has ended
-            return Approval(choice_of(answer), (feedback or "").strip(), values=values, parts=parts)
+            return approval.Approval(
+                choice_of(answer), (feedback or "").strip(), values=values, parts=parts
+            )
 
 
 class _TerminalLines:

@@ -9,11 +9,12 @@ from http import HTTPStatus
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shepherd.backends.base import Generation
+from shepherd.backends.base import Generation, ModelInfo
 from shepherd.events import FinishReason, Stats
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject, Message, ToolCall
 from shepherd.server import errors, serving
+from shepherd.server.anthropic.requests import CountRequest, MessagesRequest
 from shepherd.server.generation import ChoicePiece
 from shepherd.server.seal import Seal, SealError
 from shepherd.server.wire.answers import calls_of, new_id, reasoning_tokens, texts_of
@@ -72,23 +73,19 @@ PING = frame({"type": "ping"}, "ping")
 class MessageAnswer(serving.Answer):
     """One answer, as a message or as the events of a stream.
 
-    `reasoning`: whether the answer has blocks for reasoning; `hidden`: they are empty, and their
-    signatures carry the text. `one_call`: all calls but the first are left out. `limit` is the
-    request's `max_tokens`. `edits`: the request names edits of its context, of which none is
-    applied.
+    `reasoning`: whether the answer has blocks for reasoning.
     """
 
-    model: str
+    request: MessagesRequest | CountRequest
+    model: ModelInfo
     thoughts: Thoughts
-    reasoning: bool = False
-    hidden: bool = False
-    one_call: bool = False
-    limit: int = 1
-    edits: bool = False
+    reasoning: bool
     id: str = field(default_factory=partial(new_id, "msg_"))
 
     def __post_init__(self) -> None:
-        self._blocks = _Blocks(self.thoughts, hidden=self.hidden)
+        thinking = self.request.thinking
+        hidden = thinking is not None and thinking.display == "omitted"
+        self._blocks = _Blocks(self.thoughts, hidden=hidden)
 
     def whole(self, generations: Sequence[Generation]) -> JsonObject:
         """The whole answer: the blocks that the events of its stream make."""
@@ -122,7 +119,9 @@ class MessageAnswer(serving.Answer):
         data = self.thoughts.redacted(generation.message) if self.reasoning else ""
         if data:
             yield from self._blocks.whole({"type": "redacted_thinking", "data": data})
-        for call in calls_of(generation, one_call=self.one_call):
+        choice = self.request.tool_choice
+        one_call = choice is not None and choice.disable_parallel_tool_use is True
+        for call in calls_of(generation, one_call=one_call):
             yield from self._blocks.call(call)
 
     def _message(self, stats: Stats) -> JsonObject:
@@ -131,7 +130,7 @@ class MessageAnswer(serving.Answer):
             "id": self.id,
             "type": "message",
             "role": "assistant",
-            "model": self.model,
+            "model": self.request.model or self.model.id,
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
@@ -153,7 +152,7 @@ class MessageAnswer(serving.Answer):
         if generation.finish_reason is FinishReason.LENGTH:
             is_full = 0 < stats.context_size <= stats.context_used  # a size of 0 is unknown
             # where the request's limit is reached too, that is the reason
-            if is_full and stats.completion_tokens < self.limit:
+            if is_full and stats.completion_tokens < (self.request.max_tokens or 0):
                 return "model_context_window_exceeded"
             return "max_tokens"
         if generation.message.tool_calls:
@@ -162,7 +161,8 @@ class MessageAnswer(serving.Answer):
 
     def _edits(self) -> JsonObject:
         """The answer to a request that names edits of its context: none is applied."""
-        return {"context_management": {"applied_edits": []}} if self.edits else {}
+        edits = self.request.context_management
+        return {"context_management": {"applied_edits": []}} if edits else {}
 
 
 class _Blocks:

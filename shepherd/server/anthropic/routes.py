@@ -69,21 +69,11 @@ def _exchange(
     """The exchange of a request; raises ApiError. Without a limit, 0, the prompt is only read."""
     thoughts, limit = answers.Thoughts(context.seal), body.max_tokens or 0
     session = session_of(body, thoughts, model, thinking=context.settings.thinking)
-    choice, thinking = body.tool_choice, body.thinking
-    answer = answers.MessageAnswer(
-        model=body.model or model.id,
-        thoughts=thoughts,
-        reasoning=session.thinking,
-        hidden=thinking is not None and thinking.display == "omitted",
-        one_call=choice is not None and choice.disable_parallel_tool_use is True,
-        limit=limit,
-        edits=bool(body.context_management),
-    )
     return Exchange(
         session,
-        answer,
+        answers.MessageAnswer(body, model, thoughts, session.thinking),
         max_tokens=min(limit, MAX_TOKENS) or generation.NO_TOKENS,
-        tools_allowed=choice is None or choice.type != "none",
+        tools_allowed=body.tool_choice is None or body.tool_choice.type != "none",
         left_out=left_out_types(body),
     )
 

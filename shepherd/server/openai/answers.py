@@ -10,8 +10,7 @@ from shepherd.backends.base import Generation, ModelInfo
 from shepherd.server.generation import ChoicePiece, PromptProgress
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.serving import Answer
-from shepherd.server.wire import answers, tools
-from shepherd.session import Session
+from shepherd.server.wire import answers, fields, tools
 
 _CHUNK = "chat.completion.chunk"
 
@@ -20,43 +19,14 @@ _CHUNK = "chat.completion.chunk"
 class ChatAnswer(Answer):
     """One answer, as an object or as the chunks of a stream.
 
-    `reasoning`: whether the answer includes the reasoning; `one_call`: whether all calls but the
-    first are left out; `stream_usage`: whether a stream ends with the usage; `all_timings`: whether
-    each chunk has them; `verbose`: whether the answer has the prompt. `custom_names` are those of
-    the custom tools, and `tier` is the service tier to name, None for none.
+    `reasoning`: whether the answer includes the reasoning.
     """
 
-    model: str
-    fingerprint: str = ""
-    tier: str | None = None
-    reasoning: bool = False
-    one_call: bool = False
-    stream_usage: bool = False
-    all_timings: bool = False
-    verbose: bool = False
-    logprobs: bool = False
-    custom_names: frozenset[str] = frozenset()
+    request: ChatRequest
+    model: ModelInfo
+    reasoning: bool
     id: str = field(default_factory=partial(answers.new_id, "chatcmpl-"))
     created: int = field(default_factory=lambda: int(time.time()))
-
-    @classmethod
-    def to_request(cls, request: ChatRequest, session: Session, model: ModelInfo) -> "ChatAnswer":
-        """The answer to `request`, made by `model` under the name in the request."""
-        options = request.stream_options
-        return cls(
-            model=request.model or model.id,
-            fingerprint=answers.fingerprint(model),
-            tier=None if request.service_tier is None else "default",
-            reasoning=session.thinking,
-            one_call=request.parallel_tool_calls is False,
-            stream_usage=bool(options is not None and options.include_usage),
-            all_timings=bool(request.timings_per_token),
-            verbose=bool(request.verbose),
-            logprobs=bool(request.logprobs),
-            custom_names=frozenset(
-                wire.tool.name for wire in request.tools if wire.type == "custom"
-            ),
-        )
 
     def whole(self, generations: Sequence[Generation]) -> messages.JsonObject:
         """The whole answer, one choice for each generation."""
@@ -78,13 +48,13 @@ class ChatAnswer(Answer):
         delta = self._delta(piece)
         if delta:
             chunk = self._chunk(piece.choice, delta, logprobs=piece.logprobs)
-            if self.all_timings:
+            if self.request.timings_per_token:
                 chunk["timings"] = answers.timings(self.choices.handle(piece.choice).stats())
             yield json_text.frame(chunk)
 
     def end(self, choice: int, generation: Generation) -> Iterator[str]:
         """Two chunks for each call, its name and then its text, and the reason of the end."""
-        for index, call in enumerate(answers.calls_of(generation, one_call=self.one_call)):
+        for index, call in enumerate(self._calls(generation)):
             whole_call = self._wire_call(call)
             kind: str = whole_call["type"]
             key = "input" if kind == "custom" else "arguments"
@@ -94,25 +64,33 @@ class ChatAnswer(Answer):
                 yield json_text.frame(self._chunk(choice, {"tool_calls": [part]}))
         last = self._chunk(choice, delta={}, finish=_finish_reason(generation))
         # with the usage, one more chunk follows, which has the measures
-        yield json_text.frame(last if self.stream_usage else last | self._measures(generation))
+        yield json_text.frame(last if self._ends_with_usage else last | self._measures(generation))
 
     def close(self, generations: Sequence[Generation]) -> Iterator[str]:
         """The usage, if it was requested, and the end."""
-        if self.stream_usage:
+        if self._ends_with_usage:
             chunk = self._frame(_CHUNK, choices=[]) | {"usage": _usage(generations)}
             yield json_text.frame(chunk | self._measures(generations[0]))
         yield json_text.frame("[DONE]")
 
+    @property
+    def _ends_with_usage(self) -> bool:
+        return fields.wants_usage(self.request.stream_options)
+
+    def _calls(self, generation: Generation) -> Sequence[messages.ToolCall]:
+        one_call = self.request.parallel_tool_calls is False
+        return answers.calls_of(generation, one_call=one_call)
+
     def _measures(self, generation: Generation) -> messages.JsonObject:
         """What llama.cpp's server adds to the end of an answer."""
         body: messages.JsonObject = {"timings": answers.timings(generation.stats)}
-        if self.verbose:  # all choices have the same prompt
+        if self.request.verbose:  # all choices have the same prompt
             body["__verbose"] = {"prompt": self.choices.handle(0).prompt_text}
         return body
 
     def _choice(self, index: int, generation: Generation) -> messages.JsonObject:
         """One of the whole answers; its content is null where it only calls tools."""
-        calls = answers.calls_of(generation, one_call=self.one_call)
+        calls = self._calls(generation)
         logprobs = generation.logprobs
         # the texts of the answer replace its empty content
         message: messages.JsonObject = {
@@ -139,7 +117,7 @@ class ChatAnswer(Answer):
 
     def _wire_call(self, call: messages.ToolCall) -> messages.JsonObject:
         """The call of a function, or of a custom tool by the input that the model wrote."""
-        if call.name in self.custom_names:
+        if any(t.type == "custom" and t.tool.name == call.name for t in self.request.tools):
             custom = {"name": call.name, "input": tools.custom_input(call)}
             return {"id": call.id, "type": "custom", "custom": custom}
         function = {"name": call.name, "arguments": call.arguments_json}
@@ -155,7 +133,7 @@ class ChatAnswer(Answer):
         """A chunk with more of the choice `index`."""
         # a text without tokens of its own has an empty list; the chunk of the role has no text
         has_text = "content" in delta and "role" not in delta
-        has_logprobs = bool(logprobs) or (self.logprobs and has_text)
+        has_logprobs = bool(logprobs) or (bool(self.request.logprobs) and has_text)
         choice = {
             "index": index,
             "delta": delta,
@@ -164,7 +142,7 @@ class ChatAnswer(Answer):
         }
         chunk = self._frame(_CHUNK, [choice])
         # OpenAI's chunks before the one with the usage have it as null
-        return chunk | {"usage": None} if self.stream_usage else chunk
+        return chunk | {"usage": None} if self._ends_with_usage else chunk
 
     def _frame(self, kind: str, choices: Sequence[messages.JsonObject]) -> messages.JsonObject:
         """The fields that the whole answer and each of its chunks have."""
@@ -172,11 +150,11 @@ class ChatAnswer(Answer):
             "id": self.id,
             "object": kind,
             "created": self.created,
-            "model": self.model,
-            "system_fingerprint": self.fingerprint,
+            "model": self.request.model or self.model.id,
+            "system_fingerprint": answers.fingerprint(self.model),
             "choices": list(choices),
         }
-        return body if self.tier is None else body | {"service_tier": self.tier}
+        return body if self.request.service_tier is None else body | {"service_tier": "default"}
 
 
 def _finish_reason(generation: Generation) -> str:

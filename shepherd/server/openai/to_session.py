@@ -55,7 +55,7 @@ def chat_exchange(body: ChatRequest, settings: ServerSettings, model: ModelInfo)
     session = session_from_request(body, thinking=settings.thinking)
     if body.continue_final_message is None and not body.add_generation_prompt:
         session.continues = can_continue(session.messages, model)
-    answer = ChatAnswer.to_request(body, session, model)
+    answer = ChatAnswer(body, model, session.thinking)
     return Exchange(
         session,
         answer,

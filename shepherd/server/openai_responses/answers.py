@@ -16,14 +16,7 @@ from shepherd.server.generation import ChoicePiece, Choices, PromptProgress
 from shepherd.server.openai_responses.defined import DEFINED
 from shepherd.server.openai_responses.requests import ResponseRecord, Status, usage_of
 from shepherd.server.openai_responses.tools import Toolset
-from shepherd.server.wire.answers import (
-    calls_of,
-    new_id,
-    progress_fields,
-    texts_of,
-    timings,
-    token_logprobs,
-)
+from shepherd.server.wire import answers
 from shepherd.server.wire.tools import custom_input
 
 Event: TypeAlias = tuple[str, messages.JsonObject]
@@ -53,7 +46,7 @@ class OpenMessage:
 
     def __init__(self, index: int) -> None:
         self.item: messages.JsonObject = {
-            "id": new_id("msg_", 32),
+            "id": answers.new_id("msg_", 32),
             "type": "message",
             "status": Status.IN_PROGRESS,
             "role": "assistant",
@@ -70,7 +63,7 @@ class OpenMessage:
 
     def add(self, text: str, logprobs: Sequence[sampling.TokenLogprob]) -> Iterator[Event]:
         """Add text, with the tokens that it consists of if they were requested."""
-        tokens = token_logprobs(logprobs)
+        tokens = answers.token_logprobs(logprobs)
         self._text.append(text)
         self._logprobs += tokens
         yield "response.output_text.delta", {**self._place, "delta": text, "logprobs": tokens}
@@ -127,7 +120,7 @@ class OpenReasoning:
 
 def _empty_reasoning() -> messages.JsonObject:
     """A new item of reasoning, to which text or a signature is added."""
-    return {"id": new_id("rs_", 32), "type": "reasoning", "summary": []}
+    return {"id": answers.new_id("rs_", 32), "type": "reasoning", "summary": []}
 
 
 OpenItem: TypeAlias = OpenMessage | OpenReasoning
@@ -172,7 +165,7 @@ class OutputWriter(Struct):
             yield from self._begin(OpenMessage(len(self.items)))
         yield from self.close(Status.COMPLETED if calls else status)
         yield from self._signatures(generation)
-        for call in calls_of(generation, one_call=self.one_call):
+        for call in answers.calls_of(generation, one_call=self.one_call):
             yield from self._call(call)
 
     def _signatures(self, generation: Generation) -> Iterator[Event]:
@@ -205,7 +198,7 @@ class OutputWriter(Struct):
         if defined is not None:
             kind = offered.kind
             item: messages.JsonObject = {
-                "id": new_id(f"{kind}_", 32),
+                "id": answers.new_id(f"{kind}_", 32),
                 "type": f"{kind}_call",
                 "call_id": call.id,
             }
@@ -218,7 +211,7 @@ class OutputWriter(Struct):
         else:
             prefix, kind, key, text = "fc_", "function_call", "arguments", call.arguments_json
         item = {
-            "id": new_id(prefix, 32),
+            "id": answers.new_id(prefix, 32),
             "type": kind,
             "status": Status.COMPLETED,
             "call_id": call.id,
@@ -289,7 +282,7 @@ class ResponseAnswer(serving.Answer):
     def whole(self, generations: Sequence[Generation]) -> messages.JsonObject:
         """The response object, made of the items of its stream; `keep` is left to the caller."""
         (generation,) = generations
-        for piece in texts_of(generation):
+        for piece in answers.texts_of(generation):
             list(self.output.add(piece))  # makes the items; nobody reads the events
         self._finish(generation)
         return self.record.body()
@@ -314,7 +307,9 @@ class ResponseAnswer(serving.Answer):
     def progress(self, progress: PromptProgress) -> str:
         """The event that tells how far the prompt is read, behind those of the beginning."""
         opening = "".join(self.begin(0))
-        return opening + self.events.state(OPENING[-1], prompt_progress=progress_fields(progress))
+        return opening + self.events.state(
+            OPENING[-1], prompt_progress=answers.progress_fields(progress)
+        )
 
     def begin(self, choice: int) -> Iterator[str]:
         """The events that say that the response is being made."""
@@ -329,7 +324,9 @@ class ResponseAnswer(serving.Answer):
 
     def _timings(self) -> messages.JsonObject:
         """The measures so far, if the request wants them."""
-        return {"timings": timings(self.choices.handle(0).stats())} if self.all_timings else {}
+        return (
+            {"timings": answers.timings(self.choices.handle(0).stats())} if self.all_timings else {}
+        )
 
     def end(self, choice: int, generation: Generation) -> Iterator[str]:
         """The events of the calls, and of the last item's end."""

@@ -7,31 +7,29 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
-from shepherd.backends.base import Generation
+from shepherd.backends.base import Generation, ModelInfo
 from shepherd.events import FinishReason, Stats
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject
 from shepherd.sampling import BIAS_RANGE, PARAMETERS, Sampling, TokenLogprob, TokenProbability
 from shepherd.server.generation import NO_TOKENS, ChoicePiece, PromptProgress
+from shepherd.server.raw.requests import CompletionRequest, LlamaRequest
 from shepherd.server.serving import Answer
-from shepherd.server.wire import answers
+from shepherd.server.wire import answers, fields
 
 
 @dataclass
 class OpenAiCompletion(Answer):
     """The answers to one or more prompts, as an object or as the chunks of a stream.
 
-    Of `candidates` answers to each prompt the `count` most likely are kept. `echoes` are the
+    Of `candidates` answers to each prompt the `n` most likely are kept. `echoes` are the
     prompts that the texts begin with; None for a prompt of tokens, whose text the backend knows.
     """
 
-    model: str
-    fingerprint: str
-    count: int = 1
-    candidates: int = 1
-    echoes: Sequence[str | None] = ()
-    logprobs: bool = False
-    stream_usage: bool = False
+    request: CompletionRequest
+    model: ModelInfo
+    candidates: int
+    echoes: Sequence[str | None]
     id: str = field(default_factory=partial(answers.new_id, "cmpl-"))
     created: int = field(default_factory=lambda: int(time.time()))
     _offsets: dict[int, int] = field(default_factory=dict[int, int])
@@ -56,34 +54,36 @@ class OpenAiCompletion(Answer):
     def add(self, piece: ChoicePiece) -> Iterator[str]:
         """The chunk of a text."""
         offset = self._offsets[piece.choice]
-        logprobs = _logprobs(piece.logprobs, offset) if self.logprobs else None
+        wanted = self.request.logprobs is not None
+        logprobs = _logprobs(piece.logprobs, offset) if wanted else None
         self._offsets[piece.choice] = offset + len(piece.text)
         yield frame(self._chunk(piece.choice, piece.text, logprobs=logprobs))
 
     def end(self, choice: int, generation: Generation) -> Iterator[str]:
         """The chunk with the reason of the end."""
         last = self._chunk(choice, text="", finish=_finish_reason(generation))
-        if not self.stream_usage:  # else the chunk with the usage has them
+        if not self._ends_with_usage:  # else the chunk with the usage has them
             last["timings"] = answers.timings(generation.stats)
         yield frame(last)
 
     def close(self, generations: Sequence[Generation]) -> Iterator[str]:
         """The usage, if it was requested, and the end."""
-        if self.stream_usage:
+        if self._ends_with_usage:
             yield frame(self._frame(choices=[]) | self._end(generations))
         yield frame("[DONE]")
 
     def _best(self, generations: Sequence[Generation]) -> Sequence[Generation]:
         """The likeliest of the candidates for one prompt; all of them where none has to leave."""
-        if self.candidates == self.count:
+        count = self.request.n or 1
+        if self.candidates == count:
             return generations
-        return sorted(generations, key=_likelihood, reverse=True)[: self.count]
+        return sorted(generations, key=_likelihood, reverse=True)[:count]
 
     def _choice(self, index: int, candidate: int, generation: Generation) -> JsonObject:
         """The object of a kept answer to the prompt of the generation at `candidate`."""
         echo = self._echo(candidate)
         logprobs: JsonObject | None = None
-        if self.logprobs:
+        if self.request.logprobs is not None:
             logprobs = _logprobs(self._echoed_logprobs(candidate, echo), offset=0)
             of_answer = _logprobs(generation.logprobs or (), offset=len(echo))
             for name, values in of_answer.items():
@@ -106,7 +106,7 @@ class OpenAiCompletion(Answer):
 
     def _echoed_logprobs(self, index: int, echo: str) -> Sequence[TokenLogprob]:
         """Those of the prompt's tokens; the token for the beginning is not part of a text."""
-        if not (self.logprobs and echo):
+        if self.request.logprobs is None or not echo:
             return ()
         first_of_prompt = index - index % self.candidates  # only that one has them
         tokens = self.choices.handle(first_of_prompt).prompt_logprobs
@@ -125,7 +125,11 @@ class OpenAiCompletion(Answer):
         choice = {"text": text, "index": index, "logprobs": logprobs, "finish_reason": finish}
         chunk = self._frame([choice])
         # OpenAI's chunks before the one with the usage have it as null
-        return chunk | {"usage": None} if self.stream_usage else chunk
+        return chunk | {"usage": None} if self._ends_with_usage else chunk
+
+    @property
+    def _ends_with_usage(self) -> bool:
+        return fields.wants_usage(self.request.stream_options)
 
     def _end(self, generations: Sequence[Generation]) -> JsonObject:
         """The usage: each prompt once, and all candidates, also those that are not kept."""
@@ -140,8 +144,8 @@ class OpenAiCompletion(Answer):
             "id": self.id,
             "object": "text_completion",
             "created": self.created,
-            "model": self.model,
-            "system_fingerprint": self.fingerprint,
+            "model": self.request.model or self.model.id,
+            "system_fingerprint": answers.fingerprint(self.model),
             "choices": list(choices),
         }
 
@@ -181,20 +185,14 @@ _LOWEST = -3.4028234663852886e38
 class LlamaCompletion(Answer):
     """The answers to one or more prompts, as objects or as events.
 
-    `as_list`: a list holds even a single answer. `fields` are the paths to send, all without any.
+    `as_list`: a list holds even a single answer. `max_tokens` is as in `Exchange`.
     `_sent_tokens` counts for each choice the tokens that the client has.
     """
 
-    model: str
+    request: LlamaRequest
+    model: ModelInfo
     max_tokens: int = 0
     as_list: bool = False
-    stream: bool = False
-    probabilities: bool = False
-    after_samplers: bool = False
-    return_tokens: bool = False
-    all_timings: bool = False
-    fields: Sequence[str] = ()
-    slot: int = 0
     _sent_tokens: dict[int, int] = field(default_factory=dict[int, int])
 
     def whole(self, generations: Sequence[Generation]) -> JsonObject | list[JsonObject]:
@@ -204,7 +202,7 @@ class LlamaCompletion(Answer):
 
     def add(self, piece: ChoicePiece) -> Iterator[str]:
         """The event of a text; with probabilities, one for each token."""
-        if not self.probabilities:
+        if not self.request.n_probs:
             yield frame(self._piece(piece.choice, piece.text))
             return
         for text, tokens in _by_token(piece.text, piece.logprobs):
@@ -219,7 +217,7 @@ class LlamaCompletion(Answer):
         """The frame that tells how far the prompt is read."""
         body: JsonObject = {"index": 0, "content": "", "tokens": [], "stop": False}
         body["prompt_progress"] = answers.progress_fields(progress)
-        if self.all_timings:
+        if self.request.timings_per_token:
             # as long as all of it comes from the cache, no time was spent on reading
             seconds = progress.seconds if progress.done > progress.cached else 0.0
             stats = Stats(
@@ -237,11 +235,13 @@ class LlamaCompletion(Answer):
             "content": text,
             "tokens": self._fresh_tokens(index),
             "stop": False,
-            "id_slot": self.slot + index,
+            "id_slot": self.request.slot + index,
             "tokens_predicted": stats.completion_tokens,
             "tokens_evaluated": handle.prompt_tokens,
         }
-        return piece | {"timings": answers.timings(stats)} if self.all_timings else piece
+        return (
+            piece | {"timings": answers.timings(stats)} if self.request.timings_per_token else piece
+        )
 
     def _final(self, index: int, generation: Generation) -> JsonObject:
         """The whole answer of a choice, or the last event of its stream, whose text was sent."""
@@ -251,18 +251,20 @@ class LlamaCompletion(Answer):
         is_cut = generation.finish_reason is FinishReason.LENGTH
         is_context_full = 0 < stats.context_size <= stats.context_used  # a size of 0 is unknown
         # the events of a stream have their tokens also if the request does not say so
-        tokens = self._fresh_tokens(index) if self.return_tokens or self.stream else []
+        tokens = (
+            self._fresh_tokens(index) if self.request.return_tokens or self.request.stream else []
+        )
         body: JsonObject = {
             "index": index,
-            "content": "" if self.stream else text,
+            "content": "" if self.request.stream else text,
             "tokens": tokens,
-            "id_slot": self.slot + index,
+            "id_slot": self.request.slot + index,
             "stop": True,
-            "model": self.model,
+            "model": self.request.model or self.model.id,
             "tokens_predicted": stats.completion_tokens,
             "tokens_evaluated": stats.prompt_tokens,
             "generation_settings": generation_settings(
-                sampling, self.max_tokens, stream=self.stream
+                sampling, self.max_tokens, stream=bool(self.request.stream)
             ),
             "prompt": handle.prompt_text,
             "has_new_line": "\n" in text,
@@ -273,13 +275,14 @@ class LlamaCompletion(Answer):
             "tokens_cached": stats.context_used or stats.prompt_tokens,
             "timings": answers.timings(stats),
         }
-        if self.probabilities and not self.stream:
+        if self.request.n_probs and not self.request.stream:
             body["completion_probabilities"] = self._probabilities(generation.logprobs or ())
-        return _chosen_fields(body, self.fields) if self.fields else body
+        paths = self.request.response_fields
+        return _chosen_fields(body, paths) if paths else body
 
     def _probabilities(self, tokens: Iterable[TokenLogprob]) -> list[JsonObject]:
         """llama.cpp's `completion_probabilities`."""
-        top = "top_probs" if self.after_samplers else "top_logprobs"
+        top = "top_probs" if self.request.post_sampling_probs else "top_logprobs"
         return [self._chance(token) | {top: [*map(self._chance, token.top)]} for token in tokens]
 
     def _chance(self, chance: TokenProbability) -> JsonObject:
@@ -290,7 +293,7 @@ class LlamaCompletion(Answer):
             "bytes": list(chance.piece),
         } | (
             {"prob": math.exp(chance.logprob)}
-            if self.after_samplers
+            if self.request.post_sampling_probs
             else {"logprob": max(chance.logprob, _LOWEST)}
         )
 

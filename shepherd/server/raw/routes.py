@@ -16,7 +16,7 @@ from shepherd.server.raw.answers import LlamaCompletion, OpenAiCompletion
 from shepherd.server.responses import SERVER_SENT_EVENTS
 from shepherd.server.serving import Exchange, Serving, serves
 from shepherd.server.settings import ServerContext, ServerSettings
-from shepherd.server.wire import answers, errors, fields
+from shepherd.server.wire import errors, fields
 from shepherd.server.wire.content import IMAGES_FIELD, prompts_of
 from shepherd.session import Infill, RawPrompt, Session
 
@@ -90,15 +90,8 @@ def _completion_exchange(
     # answers are ranked by their log probabilities, requested or not
     session = body.session(logprobs=(body.logprobs or 0) if is_ranked else body.logprobs)
     prompts, candidates = body.prompts, body.candidates(settings.max_choices)
-    answer = OpenAiCompletion(
-        model=body.model or model.id,
-        fingerprint=answers.fingerprint(model),
-        count=body.n or 1,
-        candidates=candidates,
-        echoes=[_text_of(prompt) for prompt in prompts] if body.echo else (),
-        logprobs=body.logprobs is not None,
-        stream_usage=bool(body.stream_options and body.stream_options.include_usage),
-    )
+    echoes = [_text_of(prompt) for prompt in prompts] if body.echo else ()
+    answer = OpenAiCompletion(body, model, candidates, echoes)
     limit = requests.raw_token_limit(body.max_tokens, settings.max_tokens)
     first, later = _sessions(prompts, session, model, candidates)
     return Exchange(first, answer, count=candidates, max_tokens=limit, later=later)
@@ -118,18 +111,7 @@ def _llama_exchange(
     """
     count = fields.choice_count(body.n_cmpl, settings.max_choices, "n_cmpl")
     limit = requests.raw_token_limit(body.n_predict, settings.max_tokens)
-    answer = LlamaCompletion(
-        model=body.model or model.id,
-        max_tokens=limit,
-        as_list=many or count > 1,
-        stream=bool(body.stream),
-        probabilities=bool(body.n_probs),
-        after_samplers=bool(body.post_sampling_probs),
-        return_tokens=bool(body.return_tokens),
-        all_timings=bool(body.timings_per_token),
-        fields=body.response_fields or (),
-        slot=body.slot,
-    )
+    answer = LlamaCompletion(body, model, limit, as_list=many or count > 1)
     session = body.session(logprobs=body.n_probs or None)
     session.sampling = replace(session.sampling, logprobs_after=body.post_sampling_probs)
     first, later = _sessions(prompts, session, model, count)

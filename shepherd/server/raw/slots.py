@@ -13,6 +13,7 @@ from shepherd.server.errors import ApiError, invalid
 from shepherd.server.generation import NO_TOKENS
 from shepherd.server.raw.answers import LlamaCompletion
 from shepherd.server.raw.model_routes import text_model
+from shepherd.server.raw.requests import LlamaRequest
 from shepherd.server.responses import JsonResponse
 from shepherd.server.serving import Exchange, Serving, serves
 from shepherd.server.settings import ServerContext
@@ -70,7 +71,7 @@ def slots_router(context: ServerContext) -> APIRouter:
             tokens = slots.read(name)
             model = await serving.lease(query.get("model"))
             session = Session(raw_prompt=RawPrompt(tuple(tokens)))
-            answer = LlamaCompletion(model.info.id)
+            answer = LlamaCompletion(LlamaRequest(), model.info)
             await serving.whole(model, Exchange(session, answer, max_tokens=NO_TOKENS, slot=id))
             done["n_restored"], done["n_read"] = len(tokens), len(tokens) * tokens.itemsize
         spent = round(1000 * (time.perf_counter() - started), 3)

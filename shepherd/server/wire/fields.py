@@ -116,6 +116,11 @@ class StreamOptions(RequestModel):
     """One last chunk, without choices, with the usage."""
 
 
+def wants_usage(options: StreamOptions | None) -> bool:
+    """Whether a stream ends with the usage."""
+    return options is not None and bool(options.include_usage)
+
+
 class TelemetryFields(RequestModel):
     """What llama.cpp's clients are told while an answer is made."""
 

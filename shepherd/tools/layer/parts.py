@@ -5,13 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from shepherd.tools.files.linediff import (
-    Hunk,
-    differ_by_line_ends,
-    hunks_of,
-    with_head,
-    with_hunks,
-)
+from shepherd.tools.files import linediff
 from shepherd.tools.layer import describe
 from shepherd.tools.layer.change import Change, Deed, Sort
 from shepherd.tools.layer.effect import Effect
@@ -31,7 +25,7 @@ class _Piece(Struct, frozen=True):
     part: Part
     paths: frozenset[str]
     before: str = ""
-    hunk: Hunk | None = None
+    hunk: linediff.Hunk | None = None
 
 
 class Parts:
@@ -68,7 +62,7 @@ class Parts:
         for path in {piece.part.path for piece in dropped if piece.hunk}:
             kept = [piece for piece in chosen if piece.part.path == path and piece.hunk]
             if kept:
-                text = with_hunks(kept[0].before, (p.hunk for p in kept if p.hunk))
+                text = linediff.with_hunks(kept[0].before, (p.hunk for p in kept if p.hunk))
                 [name] = kept[0].paths
                 put(self._layer, name, text.encode())
         paths = {path for piece in chosen for path in piece.paths}
@@ -127,12 +121,12 @@ def _pieces(layer: Layer, group: Sequence[Change], limit: int) -> Iterator[_Piec
     effect, paths = Effect(tuple(group)), frozenset(change.path for change in group)
     title = "; ".join(describe.listing(effect, layer, _MAX_TITLES))
     texts = describe.texts(group[0], layer) if len(group) == 1 and limit > 0 else None
-    if texts is not None and not differ_by_line_ends(*texts):
+    if texts is not None and not linediff.differ_by_line_ends(*texts):
         before, after = texts
-        hunks = hunks_of(before, after)
+        hunks = linediff.hunks_of(before, after)
         if len(hunks) > 1 and sum(len(hunk.diff) for hunk in hunks) <= limit:
             for number, hunk in enumerate(hunks, 1):
-                diff = valid_text(with_head([hunk.diff], path))
+                diff = valid_text(linediff.with_head([hunk.diff], path))
                 part = Part(path, title, diff, f"hunk {number} of {len(hunks)}")
                 yield _Piece(part, paths, before, hunk)
             return

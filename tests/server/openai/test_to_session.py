@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import fields
 
-from shepherd.backends.base import Generation
+from shepherd.backends.base import Generation, ModelInfo
 from shepherd.events import FinishReason
 from shepherd.messages import Message, Role, ToolCall, ToolSpec
 from shepherd.sampling import Sampling, check_sampling
@@ -222,8 +222,10 @@ assistant = st.builds(
 
 @given(assistant)
 def test_what_is_answered_comes_back_as_it_was(message: Message) -> None:
-    answer = ChatAnswer("m", reasoning=True).whole([Generation(message, FinishReason.STOP)])
-    replayed = json.loads(json.dumps(answer))["choices"][0]["message"]
+    request = ChatRequest.model_validate({"messages": [HI]})
+    answer = ChatAnswer(request, ModelInfo("m", "test", 0), reasoning=True)
+    whole = answer.whole([Generation(message, FinishReason.STOP)])
+    replayed = json.loads(json.dumps(whole))["choices"][0]["message"]
     assert session(replayed).messages == [message]
 
 

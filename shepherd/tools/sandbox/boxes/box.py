@@ -14,13 +14,7 @@ from msgspec.structs import replace
 
 from shepherd.tools.files.opening import closing_descriptor, open_parent
 from shepherd.tools.program import Program
-from shepherd.tools.sandbox.helpers import (
-    first_process,
-    helper_argv,
-    helper_environment,
-    memory_file,
-    payload,
-)
+from shepherd.tools.sandbox import helpers
 from shepherd.tools.sandbox.profile import SHARED_MEMORY, Profile, resource_limits
 from shepherd.tools.sandbox.refusal import Refusal, Refused
 from shepherd.tools.sandbox.repository import programs_of
@@ -204,16 +198,16 @@ class HelperBox(ABC):
             private = resources.enter_context(private_files())
             resources.callback(report_leftovers, private, real(profile.home), report)
             resources.callback(Watch(profile).undo, report)
-            info = resources.enter_context(first_process())
+            info = resources.enter_context(helpers.first_process())
             main, orders = self._orders(program, profile, private)
-            content = payload({**orders, "info": info})
-            code = resources.enter_context(memory_file(content))
-            argv = self._argv(helper_argv(main, code), profile, info)
+            content = helpers.payload({**orders, "info": info})
+            code = resources.enter_context(helpers.memory_file(content))
+            argv = self._argv(helpers.helper_argv(main, code), profile, info)
             yield replace(
                 program,
                 argv=["/bin/sh", "-c", _PATIENT, *argv],
                 cwd=Path("/"),
-                environment=helper_environment(),
+                environment=helpers.helper_environment(),
                 pass_fds=(*program.pass_fds, code, info),
             )
 
