@@ -30,7 +30,8 @@ class Tenant(Struct, frozen=True):
     shares_prompts: bool = True
 
 
-_current: ContextVar[Tenant] = ContextVar("tenant", default=Tenant())  # noqa: B039 - it is frozen
+_NOBODY = Tenant()
+_current: ContextVar[Tenant] = ContextVar("tenant", default=_NOBODY)
 
 
 def current_tenant() -> Tenant:

@@ -19,8 +19,8 @@ ADDRESS = (
 """The options that all servers have."""
 
 
-def _show_version(value: bool) -> None:  # noqa: FBT001 - Typer calls it by position
-    if value:
+def _show_version(requested: object) -> None:
+    if requested:
         typer.echo(f"shepherd {__version__}")
         raise typer.Exit
 

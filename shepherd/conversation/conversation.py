@@ -160,7 +160,7 @@ class Conversation:
 
     async def provider_changed(self, name: str) -> None:
         """Update the tools for other providers; `name` has new settings."""
-        await self.delegates.close(name)
+        await self.delegates.backends.close(name)
         await self.delegates.check()
         backend = self.slot.loaded_backend
         if backend is not None:
@@ -172,7 +172,7 @@ class Conversation:
         The system message then has the current files of instructions.
         """
         self.session.clear()
-        self.delegates.forget()
+        self.delegates.sessions.clear()
         backend = self.slot.loaded_backend
         if backend is not None:
             self._prompt.reread()
@@ -204,7 +204,7 @@ class Conversation:
         self._current.session, self.transcript = session, transcript
         self._prompt.begin(session, "")  # a saved message without knowledge gets none
         self._keep_files()
-        self.delegates.forget()
+        self.delegates.sessions.clear()
         self.policy.end_session()
 
     async def prepare(self, text: str | messages.Message) -> tuple[Backend, messages.Message]:
@@ -338,7 +338,7 @@ class Conversation:
             if self._delegate_check is not None:
                 await end_tasks(self._delegate_check)
             await self._leave_model()
-            await self.delegates.aclose()
+            await self.delegates.backends.aclose()
         finally:
             self.policy.uses.save()
             if self.servers is not None:
@@ -352,7 +352,7 @@ class Conversation:
 
     async def before_opening(self, provider: str) -> None:
         """Close a provider as a delegate before the slot opens it: it is not both."""
-        await self.delegates.close(provider)
+        await self.delegates.backends.close(provider)
 
     async def loading(self) -> None:
         """Look for providers that can be delegates, while the slot loads the model."""

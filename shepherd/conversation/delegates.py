@@ -42,9 +42,9 @@ class Delegates:
         self._registry = registry
         self._notices = notices
         self._answering: set[str] = set()
-        self._backends = agents.DelegateBackends(self._open)
+        self.backends = agents.DelegateBackends(self._open)
         self._asking = agents.Asking(
-            backends=self._backends,
+            backends=self.backends,
             session=session,
             limits=limits,
             offer=self._offer,
@@ -54,7 +54,7 @@ class Delegates:
             session=session,
             limits=limits,
             backend=slot.backend,
-            backends=self._backends,
+            backends=self.backends,
             offer=self._offer,
             slots=asyncio.Semaphore(max(1, slot.config.tools.tasks)),
         )
@@ -115,18 +115,6 @@ class Delegates:
             for provider in providers
             if provider.ask and names[provider.name] not in config.tools.disabled
         }
-
-    def forget(self) -> None:
-        """Remove the sessions with the providers."""
-        self._asking.sessions.clear()
-
-    async def close(self, provider: str) -> None:
-        """Close the provider's backend, because it will answer itself."""
-        await self._backends.close(provider)
-
-    async def aclose(self) -> None:
-        """Close all backends."""
-        await self._backends.aclose()
 
     async def _open(self, provider: str) -> Backend:
         """A provider's backend without a fallback: exactly this model was asked for."""

@@ -5,7 +5,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias
 
@@ -26,7 +26,7 @@ _NICKNAMES = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-_ANY_TIME = datetime(2024, 1, 1)  # noqa: DTZ001 - the fields do not depend on it
+_ANY_TIME = datetime(2024, 1, 1, tzinfo=UTC)  # the fields do not depend on it
 
 
 class CronExpression(Struct, frozen=True):

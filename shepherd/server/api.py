@@ -29,7 +29,7 @@ class Api(Struct, frozen=True):
 
     paths: Sequence[str]
     errors: ErrorShape
-    routers: Callable[[ServerContext], Sequence[APIRouter]]
+    routers: Callable[[ServerContext], Sequence[APIRouter]] = lambda _: ()
     pattern: re.Pattern[str] | None = None
     header: str = ""
     name: str = ""

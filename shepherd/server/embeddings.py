@@ -263,6 +263,5 @@ EMBEDDINGS_UNPREFIXED = Api(
     name="embeddings",
     paths=("/embedding", "/embeddings", "/rerank", "/reranking"),
     errors=OpenAiErrors(EXCEEDS_CONTEXT),
-    routers=lambda _: (),
 )
 """The same paths without `/v1`, which llama.cpp's clients use."""

@@ -5,7 +5,14 @@ import logging
 import os
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    closing,
+    contextmanager,
+    nullcontext,
+)
 from functools import partial
 from typing import TypeAlias
 
@@ -182,15 +189,10 @@ def closing_in_time() -> Generator[Callable[[], None]]:
         timer.cancel()
 
 
-@contextmanager
-def tracing() -> Generator[Traces | None]:
+def tracing() -> AbstractContextManager[Traces | None]:
     """The traces that the environment asks for; the last ones are sent at the end."""
     traces = Traces.from_env(os.environ)
-    try:
-        yield traces
-    finally:
-        if traces is not None:
-            traces.close()
+    return nullcontext() if traces is None else closing(traces)
 
 
 def _warn_about_keys(settings: ServerSettings, keys: Keys | None, danger: str) -> None:

@@ -5,7 +5,6 @@
 `/approvals`: clients whose keys may approve see the open questions of the agent and answer them.
 """
 
-import secrets
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -26,6 +25,7 @@ from shepherd.server.errors import ApiError, to_api_error
 from shepherd.server.record import record_of
 from shepherd.server.settings import ServerContext
 from shepherd.server.shared.follow import DecisionBody, watch_log
+from shepherd.server.wire.answers import new_id
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.tool import AnyTool
@@ -108,7 +108,7 @@ def tools_router(tools: ToolRunner, context: ServerContext, audit: AuditLog) -> 
         A failed or refused call is an answer with `success` false, not an HTTP error. Only with
         `--server-tools`.
         """
-        call_id = body.tool_call_id or _new_id()
+        call_id = body.tool_call_id or new_id("call_", 16)
         tool = tools.registry.get(body.name)
         if tool is not None and tool.calls_models:
             message = f"{body.name!r} calls a model, and only a model of the agent can use it."
@@ -135,7 +135,7 @@ def tools_router(tools: ToolRunner, context: ServerContext, audit: AuditLog) -> 
         tool = tools.registry.get(name)
         if tool is None or tool.calls_models:
             raise ApiError(404, f"There is no tool {name!r}.", "not_found", "name")
-        call = ToolCall(_new_id(), name, body.root)
+        call = ToolCall(new_id("call_", 16), name, body.root)
         return responses.JsonResponse(await run(request, call))
 
     return router
@@ -166,7 +166,7 @@ def llama_tools_router(tools: ToolRunner, context: ServerContext, audit: AuditLo
             raise ApiError(404, f"There is no tool {body.tool!r}.", "not_found", "tool")
         if body.stream:
             raise ApiError(404, f"No result of {body.tool!r} is streamed.", "not_found", "stream")
-        call = ToolCall(_new_id(), tool.name, body.params)
+        call = ToolCall(new_id("call_", 16), tool.name, body.params)
         result = await responses.while_connected(request.receive, audited.run(call))
         field = "plain_text_response" if result.ok else "error"
         return responses.JsonResponse({field: result.content})
@@ -243,10 +243,6 @@ def _operation(tool: ToolSpec) -> JsonObject:
 
 def _title(name: str) -> str:
     return name.replace("_", " ").capitalize()
-
-
-def _new_id() -> str:
-    return f"call_{secrets.token_hex(8)}"
 
 
 def approvals_router(approvals: ClientApprovals, context: ServerContext) -> APIRouter:

@@ -232,16 +232,12 @@ class GrammarCompiler(Struct, eq=False):
             except OSError as error:
                 raise BackendError(f"The grammar can't be tried: {error}") from error
         if answer is None:
-            raise _too_large()
+            raise InvalidRequestError(
+                "The schema or grammar is too large: preparing it takes more than 2 seconds or "
+                "1 GiB of memory. Make it smaller, or its counts and patterns."
+            )
         if answer:
             raise InvalidRequestError(answer.decode())
-
-
-def _too_large() -> InvalidRequestError:
-    return InvalidRequestError(
-        "The schema or grammar is too large: preparing it takes more than 2 seconds or 1 GiB of "
-        "memory. Make it smaller, or its counts and patterns."
-    )
 
 
 MAX_CPU_SECONDS = 2

@@ -109,7 +109,7 @@ def install(environment: Environment) -> None:
     checks = {"counted": counted, "entered": entered, "grown": grown, "written": written}
     filters = cast(dict[str, Any], environment.filters)
     filters.update({f"guard_{name}": check for name, check in checks.items()})
-    environment.concat = joined  # type: ignore[method-assign]
+    vars(environment)["concat"] = joined
 
 
 def guard(template: nodes.Template) -> nodes.Template:

@@ -142,6 +142,5 @@ OPENAI_UNPREFIXED = Api(
     name="openai",
     paths=("/chat", "/models"),
     errors=OpenAiErrors(EXCEEDS_CONTEXT),
-    routers=lambda _: (),
 )
 """The same paths without `/v1`, which llama.cpp's clients use."""

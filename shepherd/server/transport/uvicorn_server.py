@@ -215,7 +215,7 @@ class TimedProtocol(HttpToolsProtocol):
         is_answered = not self.cycle or self.cycle.response_complete  # a cycle: one request
         return is_answered and not self.transport.is_closing()
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:
         """Begin to wait for a head; if there are too many connections, an idle one is closed."""
         super().connection_made(transport)
         self._metrics.connections += 1

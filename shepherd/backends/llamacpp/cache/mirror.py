@@ -160,14 +160,9 @@ class Mirror:
         state = bytearray() if self._unmoved else self._context.save(sequence.id, partial=False)
         if not state:
             return None
-        checkpoints = sequence.checkpoints.shared(len(sequence.tokens))
+        tokens, checkpoints = sequence.packed[:], sequence.checkpoints.shared(len(sequence.tokens))
         entry = StoredSequence(
-            sequence.packed[:],
-            state,
-            checkpoints,
-            sequence.used,
-            sequence.returns,
-            sequence.owner,
+            tokens, state, checkpoints, sequence.used, sequence.returns, sequence.owner
         )
         if self._window and not self._only_window:
             for checkpoint in self._checkpoints_behind(sequence, keep):

@@ -43,12 +43,10 @@ class Checkpoint(Struct, frozen=True):
     state: bytearray
 
 
-class Checkpoints:
-    """The checkpoints of a sequence, within limits of number and size."""
+class Checkpoints(Struct, eq=False):
+    """The checkpoints of a sequence, shortest first, within limits of number and size."""
 
-    def __init__(self) -> None:
-        self.items: list[Checkpoint] = []
-        """All of them, shortest first."""
+    items: list[Checkpoint] = field(default_factory=list[Checkpoint])
 
     @property
     def bytes(self) -> int:
@@ -79,9 +77,7 @@ class Checkpoints:
 
     def shared(self, length: int) -> "Checkpoints":
         """A copy with the checkpoints of at most `length` tokens."""
-        copy = Checkpoints()
-        copy.items = [c for c in self.items if c.length <= length]
-        return copy
+        return Checkpoints([c for c in self.items if c.length <= length])
 
 
 def marks(prompt: Sequence[int], controls: Collection[int]) -> list[int]:

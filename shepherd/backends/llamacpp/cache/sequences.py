@@ -70,7 +70,10 @@ class SequencePool:
         self._has_own_cells = context.has_streams
         """Whether each sequence has cells of its own, which the others do not slow down."""
         self.sequences = [CachedSequence(i) for i in range(self._max_sequences)]
-        self.sessions = Sessions(self._held)
+        # What sessions have in memory and host memory, and do not work on.
+        self.sessions = Sessions(
+            lambda: [*(s for s in self._free() if s.tokens), *self.host.entries]
+        )
         # llama.cpp aborts if either half of a windowed cache has no layers, so no shift there
         self.shifts = shifts and self.rolls_back and context.can_shift and not window
         self.tiers: tuple[CacheTier, ...] = ()
@@ -300,10 +303,6 @@ class SequencePool:
             empty = CachedSequence(len(self.sequences))
             self.sequences.append(empty)
         return empty
-
-    def _held(self) -> list[CachedSequence | StoredSequence]:
-        """What sessions have in memory and host memory, and do not work on."""
-        return [*(s for s in self._free() if s.tokens), *self.host.entries]
 
     def _usable(self, sequence: CachedSequence, query: Query) -> int:
         """How many tokens of a sequence the prompt may reuse."""

@@ -71,7 +71,9 @@ class ImageEncoder:
 
     async def prepare(self, image: Image) -> parts.ImageTokens:
         """The tokens of an image; raises ImageError if it can't be read, or ModelLoadError."""
-        key = await asyncio.to_thread(self._key, image)
+        # Equal images have the same tokens with the same projector.
+        digest = self._setup.digest
+        key = await asyncio.to_thread(lambda: sha256(digest + image.data).digest())
         with self._lock:
             known_tokens = self._known.get(key)
         return known_tokens or await self._thread.run(self._prepare, key, image)
@@ -129,10 +131,6 @@ class ImageEncoder:
         if self._native is not None:
             self._native.close()
             self._native = None
-
-    def _key(self, image: Image) -> bytes:
-        """Equal for images of equal bytes: they have the same tokens with the same projector."""
-        return sha256(self._setup.digest + image.data).digest()
 
     def _loaded(self) -> parts.NativeProjector:
         """The projector, which is loaded at the first image; on the encoder's thread."""
