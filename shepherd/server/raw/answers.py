@@ -54,8 +54,8 @@ class OpenAiCompletion(Answer):
     def add(self, piece: ChoicePiece) -> Iterator[str]:
         """The chunk of a text."""
         offset = self._offsets[piece.choice]
-        wanted = self.request.logprobs is not None
-        logprobs = _logprobs(piece.logprobs, offset) if wanted else None
+        has_logprobs = self.request.logprobs is not None
+        logprobs = _logprobs(piece.logprobs, offset) if has_logprobs else None
         self._offsets[piece.choice] = offset + len(piece.text)
         yield frame(self._chunk(piece.choice, piece.text, logprobs=logprobs))
 
