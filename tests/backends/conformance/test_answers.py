@@ -28,7 +28,7 @@ from tests.backends.conformance.wired import AdapterSubject
 
 CALLS = Said(calls=TWO_CALLS)
 
-BACKEND = re.compile(r"^class (\w+)\((?:Forwarding)?Backend\)", re.MULTILINE)
+BACKEND = re.compile(r"^class (\w+)\((?:base\.)?(?:Forwarding)?Backend\)", re.MULTILINE)
 ROOT = Path(shepherd.__file__).parent
 
 

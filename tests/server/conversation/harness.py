@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import httpx
 
@@ -139,6 +139,11 @@ class HeldConversation:
     def shared(self) -> Conversation:
         """This one, which has all that a shared session uses of a conversation."""
         return cast(Conversation, self)
+
+    @property
+    def slot(self) -> Self:
+        """This one, which has all that a shared session uses of a slot."""
+        return self
 
     @property
     def actions(self) -> SessionActions:

@@ -138,7 +138,7 @@ def native_functions(
     `signatures` have the type of the result, then those of the arguments, by names without the
     `prefix`: `{"dev_count": (c_size_t,)}` is `size_t ggml_backend_dev_count(void)`.
     """
-    library: Any = bindings().__dict__["_lib"]
+    library: Any = bindings()._lib  # noqa: SLF001 - the bindings have no names for them
     for name, (result, *arguments) in signatures.items():
         function = getattr(library, f"{prefix}{name}", None)
         if function is None:
