@@ -109,7 +109,7 @@ def install(environment: Environment) -> None:
     checks = {"counted": counted, "entered": entered, "grown": grown, "written": written}
     filters = cast(dict[str, Any], environment.filters)
     filters.update({f"guard_{name}": check for name, check in checks.items()})
-    vars(environment)["concat"] = joined
+    environment.concat = joined  # type: ignore[method-assign]
 
 
 def guard(template: nodes.Template) -> nodes.Template:

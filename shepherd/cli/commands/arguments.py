@@ -191,7 +191,7 @@ def with_parameters(
     """A function as Typer sees it: with these parameters."""
     # options with defaults may stand before arguments without, which only keywords allow
     keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
-    vars(run)["__signature__"] = inspect.Signature(keywords)  # type checkers do not know it
+    setattr(run, "__signature__", inspect.Signature(keywords))  # noqa: B010 - the attribute is unknown to type checkers
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in keywords}
     return run
 
