@@ -113,7 +113,7 @@ class Lifecycle(Struct):
                 reloaded = await self.reload()
             finally:  # also after an error, with the earlier settings
                 self.tell("ready")
-        changed = ", ".join(reloaded.changed) or "nothing changed"
+        changed = ", ".join(reloaded.changed) or "no setting changed"
         logger.info("Reloaded the settings: %s", changed)
         if reloaded.need_restart:
             logger.warning("These changes need a restart: %s", ", ".join(reloaded.need_restart))

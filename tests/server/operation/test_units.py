@@ -1,6 +1,7 @@
 """The unit of systemd and the Dockerfiles, as far as they can be run here."""
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -15,6 +16,7 @@ import pytest
 
 from shepherd.server.settings import ServerSettings
 from tests.cli.program import Program
+from tests.examples import PROFILE
 from tests.forked import SHEPHERD
 from tests.patience import PATIENCE
 from tests.server.harness import scripted
@@ -23,6 +25,7 @@ ROOT = Path(__file__).parents[3]
 UNIT = ROOT / "config" / "systemd" / "shepherd.service"
 DOCKERFILE, RAY_DOCKERFILE = (ROOT / "config" / name / "Dockerfile" for name in ("docker", "ray"))
 ANALYZE = shutil.which("systemd-analyze")
+BWRAP = shutil.which("bwrap")
 HADOLINT = shutil.which("hadolint", path=str(Path(sys.executable).parent))
 MAX_EXPOSURE = "20"  # tenths
 
@@ -115,23 +118,107 @@ def test_the_image_compiles_for_all_processors_and_tells_its_health(file: Path) 
     assert len(arguments("HEALTHCHECK", file)) == 1
 
 
-def test_the_package_builds_from_what_the_image_of_ray_copies(tmp_path: Path) -> None:
-    """pip takes the directory that the steps fill, without anything else of the repository."""
-    for rest in arguments("COPY", RAY_DOCKERFILE):
+class Stage:
+    """A stage of an image in a clean directory: of this machine it sees /usr, /etc and Python."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.folder = root, Path("/")
+        self.env = {"PATH": f"{sys.base_prefix}/bin:/usr/bin:/bin", "HOME": "/root"}
+        network = re.compile(r"(PIP|SSL|REQUESTS|HTTPS?|NO)_[A-Z_]+", re.IGNORECASE)
+        self.env |= {name: text for name, text in os.environ.items() if network.fullmatch(name)}
+        for name in ("root", "tmp"):
+            (root / name).mkdir(parents=True)
+        for name in ("bin", "lib", "lib64"):
+            (root / name).symlink_to(f"usr/{name}")
+
+    def copy(self, rest: str, built: "Stage | None" = None) -> None:
+        """COPY: files, or what is in a directory."""
         *sources, target = [part for part in rest.split() if not part.startswith("--")]
-        folder = tmp_path / target.removeprefix("/tmp/")
-        for source in sources:
-            if (ROOT / source).is_dir():
-                shutil.copytree(ROOT / source, folder, ignore=shutil.ignore_patterns("__pycache__"))
+        origin = built.root if built is not None and "--from=" in rest else ROOT
+        folder = self.root / (self.folder / target).relative_to("/")
+        ignored = shutil.ignore_patterns("__pycache__") if origin is ROOT else None
+        for source in (origin / source.lstrip("/") for source in sources):
+            if source.is_dir():
+                shutil.copytree(source, folder, True, ignored, dirs_exist_ok=True)
             else:
                 folder.mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / source, folder)
-    text = (tmp_path / "shepherd" / "pyproject.toml").read_text()
-    project = tomllib.loads(text)["project"]
+                shutil.copy(source, folder)
+
+    def run(self, command: str) -> str:
+        """RUN: with packages of this machine, and without the making of users."""
+        steps = [step.strip() for step in command.split("&&")]
+        for step in steps:
+            if step.startswith("apt-get install"):
+                names = [part for part in step.split()[2:] if not part.startswith("-")]
+                if run(["dpkg-query", "-W", *names]).returncode != 0:
+                    pytest.skip(f"not installed here: {' or '.join(names)}")
+        outside = re.compile("apt-get|rm -rf /var/lib/apt|useradd")
+        inside = " && ".join(step for step in steps if not outside.match(step)) or "true"
+        box = [str(BWRAP), "--unshare-all", "--share-net", "--die-with-parent", "--clearenv"]
+        box += ["--bind", str(self.root), "/", "--proc", "/proc", "--dev", "/dev"]
+        for shown in ("/usr", "/etc", sys.base_prefix):
+            box += ["--ro-bind", shown, shown]
+        for name, text in self.env.items():
+            box += ["--setenv", name, text]
+        box += ["--chdir", str(self.folder), "sh", "-e", "-c", inside]
+        done = subprocess.run(box, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def set(self, rest: str) -> None:
+        """ENV: values that may hold the path from before."""
+        for name, _, text in (pair.partition("=") for pair in shlex.split(rest)):
+            self.env[name] = text.replace("$PATH", self.env["PATH"])
+
+    def enter(self, folder: str) -> None:
+        """WORKDIR."""
+        self.folder = Path(folder)
+        (self.root / folder.lstrip("/")).mkdir(parents=True, exist_ok=True)
+
+
+def from_base(image: str, root: Path) -> Stage:
+    """FROM: Python is that of this machine; Ray is installed in the version of the tag."""
+    stage = Stage(root)
+    if image.startswith("rayproject/ray:"):
+        stage.run("python -m venv /home/ray/python")
+        stage.set("HOME=/home/ray PATH=/home/ray/python/bin:$PATH")
+        stage.run(f"pip install 'ray[serve]=={image.partition(':')[2].partition('-')[0]}'")
+    return stage
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(PROFILE != "long", reason="takes packages from an index and may compile")
+@pytest.mark.skipif(BWRAP is None, reason="bwrap is not installed")
+@each_image
+def test_the_steps_of_the_image_make_a_shepherd_that_answers(file: Path, tmp_path: Path) -> None:
+    """Compiles llama.cpp, for which a machine of two cores needs half an hour."""
+    stages: list[Stage] = []
+    for name, rest in instructions(file):
+        if name == "FROM":
+            stages.append(from_base(rest, tmp_path / f"stage{len(stages)}"))
+        elif name == "COPY":
+            stages[-1].copy(rest, stages[0])
+        elif name in ("RUN", "ENV", "WORKDIR"):
+            step = {"RUN": stages[-1].run, "ENV": stages[-1].set, "WORKDIR": stages[-1].enter}
+            step[name](rest)
+    assert stages[-1].run("shepherd -e 'Say hello.'").strip()
+    if file is RAY_DOCKERFILE:  # the package does not replace the Ray of the image
+        version = stages[-1].run("python -c 'import ray; print(ray.__version__)'").strip()
+        assert arguments("FROM", file)[0].startswith(f"rayproject/ray:{version}-")
+
+
+def test_the_package_builds_from_what_the_image_of_ray_copies(tmp_path: Path) -> None:
+    """pip takes the directory that the steps fill, without anything else of the repository."""
+    stage = Stage(tmp_path / "stage")
+    for rest in arguments("COPY", RAY_DOCKERFILE):
+        stage.copy(rest)
+    folder = stage.root / "tmp" / "shepherd"
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     assert "ray" in project["optional-dependencies"]
     for named in (project["readme"], *project["license-files"]):
-        assert (tmp_path / "shepherd" / named).exists()
-    assert (tmp_path / "shepherd" / "shepherd" / "__main__.py").exists()
+        assert (folder / named).exists()
+    assert (folder / "shepherd" / "__main__.py").exists()
 
 
 @pytest.mark.parametrize("command", [*arguments("RUN"), *arguments("RUN", RAY_DOCKERFILE)])
