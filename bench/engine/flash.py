@@ -19,16 +19,19 @@ from shepherd.backends.llamacpp.native.params import context_params, model_param
 from shepherd.config.llamacpp import LlamaCppSection
 
 ROUNDS = 5
-CONTEXT = 8192
-CASES: dict[str, tuple[int, int, int]] = {
-    "512 tokens, nothing before": (1, 0, 512),
-    "1 each, 8 streams of 500": (8, 500, 1),
-    "1 behind 3,000": (1, 3000, 1),
-    "16 behind 3,000": (1, 3000, 16),
-    "100 behind 3,000": (1, 3000, 100),
-    "512 behind 3,000": (1, 3000, 512),
+CONTEXT = 16_384
+CASES: dict[str, tuple[int, int, int, int]] = {
+    "512 tokens, nothing before": (1, 0, 1, 512),
+    "1 each, 8 streams of 500": (8, 500, 8, 1),
+    "1 behind 3,000": (1, 3000, 1, 1),
+    "16 behind 3,000": (1, 3000, 1, 16),
+    "100 behind 3,000": (1, 3000, 1, 100),
+    "512 behind 3,000": (1, 3000, 1, 512),
+    "1 behind 3,000 beside 9,000": (4, 3000, 1, 1),
+    "1 each, 4 streams of 3,000": (4, 3000, 4, 1),
+    "100 behind 3,000 beside 9,000": (4, 3000, 1, 100),
 }
-"""Streams, the tokens of each in the cache, and the new ones of each."""
+"""Streams, the tokens of each in the cache, how many of them get new tokens, and how many."""
 
 _SMALL = {"cache_type_k": "q8_0"}
 SIDES: dict[str, dict[str, str]] = {
@@ -77,16 +80,16 @@ def measure(path: Path, rounds: int) -> dict[str, list[str]]:
     model = NativeModel(path, model_params(LlamaCppSection(), {}))
     sides = {name: Side(model, settings) for name, settings in SIDES.items()}
     ratios: dict[str, list[str]] = {name: [] for name in SIDES if name != "plain"}
-    for streams, behind, tokens in CASES.values():
+    for filled, behind, streams, tokens in CASES.values():
         least = dict.fromkeys(sides, float("inf"))
         for side in sides.values():
-            side.fill(streams, behind)
+            side.fill(filled, behind)
         for _ in range(rounds):
             for name, side in sides.items():
                 least[name] = min(least[name], side.seconds(streams, behind, tokens))
         for name, row in ratios.items():
             row.append(ratio(least[name], least["plain"]))
-        print(path.stem, streams, behind, tokens, least, file=sys.stderr, flush=True)
+        print(path.stem, filled, behind, streams, tokens, least, file=sys.stderr, flush=True)
     for side in sides.values():
         side.context.close()
     model.close()

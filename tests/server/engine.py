@@ -17,11 +17,17 @@ GREEDY = Sampling(temperature=0.0)
 
 
 @contextmanager
-def engine(settings: ServerSettings | None = None, *, parallel: int = 1) -> Generator[Engine]:
-    """A server of the built-in model, which answers without chance."""
+def engine(
+    settings: ServerSettings | None = None, *, parallel: int = 1, flash: str = "auto"
+) -> Generator[Engine]:
+    """A server of the built-in model, which answers without chance.
+
+    Without flash attention, the same prompt is computed alike in batches of any size.
+    """
 
     async def load() -> LlamaCppBackend:
-        section = LlamaCppSection(threads=1, context_size=2048)
+        values = {"threads": 1, "context_size": 2048, "flash_attention": flash}
+        section = LlamaCppSection.model_validate(values)
         return await LlamaCppBackend.load(
             builtin_model(), section, GREEDY, parallel=parallel, name=BUILTIN_NAME
         )

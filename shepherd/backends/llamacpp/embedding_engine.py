@@ -68,7 +68,7 @@ class PooledContext:
         self.size = min(size, model.trained_context) if model.trained_context > 0 else size
         self.batch_size = min(self.size, batch_size(settings))
         self.pooling = pooling if pooling is not Pooling.NONE else Pooling.MEAN
-        limited = settings.model_copy(update={"context_size": self.size})
+        limited = settings.model_copy(update={"context_size": self.size, "parallel": 1})
         params = context_params(limited, MAX_SEQUENCES, model.traits)
         # All tokens of a text are pooled, and so must be computed at once.
         params.flash_attn_type, params.n_ubatch = attention(limited, model.traits, self.size)

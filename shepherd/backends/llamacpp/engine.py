@@ -72,13 +72,13 @@ class Engine(Struct, eq=False):
         header = gguf.check_model_file(path)
         if header.values.get("general.architecture") in ONE_SEQUENCE:
             parallel = Concurrency()
+        settings = settings.model_copy(update={"parallel": parallel.initial})
         _import_what_answers_need(path)
         choice = choose_projector(path, header, settings)
         workers = open_workers(settings)
         fit = fitting.fit_model(
             header,
             settings,
-            sequences=parallel.initial,
             beside=draft_bytes(settings) + choice.bytes,
             devices=None if workers is None else workers.devices,
         )

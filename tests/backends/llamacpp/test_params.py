@@ -103,14 +103,32 @@ def test_flash_attention_is_off_on_a_cpu_unless_a_model_needs_it() -> None:
 def test_a_cpu_takes_the_attention_that_was_measured(
     monkeypatch: pytest.MonkeyPatch, *, faster: bool
 ) -> None:
-    def measured(_head: int, _group: int) -> bool:
-        return faster
+    def measured(_head: int, _group: int, conversations: int) -> bool:
+        return faster and conversations == 1
 
     monkeypatch.setattr(params_module, "flash_is_faster", measured)
     known = ModelTraits(BIG, 32, 0, 4096, head=128, group=4)
     assert attention(LlamaCppSection(), known).flash == (FLASH_AUTO if faster else FLASH_OFF)
+    assert attention(LlamaCppSection(parallel=2), known).flash == FLASH_OFF
     tiny_one = replace(known, weights=TINY_MODEL - 1)
     assert attention(LlamaCppSection(), tiny_one).flash == FLASH_OFF
+    assert attention(LlamaCppSection(parallel=2), tiny_one).flash == FLASH_AUTO
+
+
+@pytest.mark.parametrize(
+    ("flash_seconds", "masked", "wins_from"), [(0.9, 0.5, 1), (1.9, 0.0, 2), (2.5, 0.2, 3)]
+)
+def test_flash_attention_wins_where_conversations_share_a_cache(
+    monkeypatch: pytest.MonkeyPatch, flash_seconds: float, masked: float, wins_from: int
+) -> None:
+    """It passes over the tokens of others; without it, their scores are computed, too."""
+
+    def measured(_head: int, _group: int) -> list[tuple[float, float]]:
+        return [(each, each) for each in (1.0, flash_seconds, masked)]
+
+    monkeypatch.setattr(flash, "attention_seconds", measured)
+    wins = [flash.flash_is_faster(64, 2, conversations) for conversations in (1, 2, 3, 4)]
+    assert wins == [conversations >= wins_from for conversations in (1, 2, 3, 4)]
 
 
 def test_the_kind_of_attention_is_measured_once(
@@ -119,15 +137,16 @@ def test_the_kind_of_attention_is_measured_once(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(flash, "CELLS", 256)
     flash.attention_seconds.cache_clear()
-    first = flash.flash_is_faster(64, 2)
+    first = flash.flash_is_faster(64, 2, 1)
     (file,) = (tmp_path / "shepherd" / "tried_models").iterdir()
-    plain, flashing = json.loads(file.read_text())
+    plain, flashing, masked = json.loads(file.read_text())
+    assert masked[1] < flashing[1]
     monkeypatch.setattr(flash, "seconds", None)  # no more measurements
     flash.attention_seconds.cache_clear()
-    assert flash.flash_is_faster(64, 2) is first
-    file.write_text(json.dumps([flashing, plain]))
+    assert flash.flash_is_faster(64, 2, 1) is first
+    file.write_text(json.dumps([flashing, plain, masked]))
     flash.attention_seconds.cache_clear()
-    assert flash.flash_is_faster(64, 2) is not first
+    assert flash.flash_is_faster(64, 2, 1) is not first
     flash.attention_seconds.cache_clear()
 
 

@@ -16,7 +16,7 @@ PROMPT = "The first word is"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Engine]:
-    with engine(parallel=2) as running:
+    with engine(parallel=2, flash="off") as running:
         yield running
 
 

@@ -319,7 +319,6 @@ def fit_model(
     header: gguf.GgufHeader,
     settings: LlamaCppSection,
     *,
-    sequences: int = 1,
     beside: int = 0,
     limit: Memory | None = None,
     devices: Sequence[Device] | None = None,
@@ -331,6 +330,7 @@ def fit_model(
     """
     if devices is None:
         devices = model_gpus(settings)
+    sequences = settings.parallel or 1
     sizes = model_sizes(header, settings)
     layers = params.gpu_layers(settings, os.environ)  # -1 for all
     most = len(sizes.layers) + 1 if devices else 0  # the output counts as one

@@ -10,6 +10,7 @@ a busy machine too.
 import ctypes
 import hashlib
 import json
+import math
 import mmap
 import os
 from collections.abc import Callable, Sequence
@@ -30,30 +31,42 @@ _READ, _WRITTEN = 4, 128
 """What an agent does in a step: it reads so many batches, and writes tokens one after the other."""
 _BYTES = 256 * 1024**2
 """More than the tensors take; untouched pages are free."""
-_SECONDS, _ROUNDS = 0.05, 2
-"""How long something is measured again and again, and how often at least."""
+_SECONDS, _LEAST_ROUNDS, _MOST_ROUNDS = 0.05, 2, 300
+"""How long and how often something is measured again. Each round of ggml takes new memory."""
 _HEADS = 4
 """The heads of a layer, whose keys and values are side by side in a cell."""
 
 
-def flash_is_faster(head: int, group: int) -> bool:
-    """For heads of so many numbers, of which a group shares its keys and values."""
-    (one, many), (flash_one, flash_many) = attention_seconds(head, group)
-    return _WRITTEN * flash_one + _READ * flash_many < _WRITTEN * one + _READ * many
+def flash_is_faster(head: int, group: int, conversations: int) -> bool:
+    """For heads of so many numbers, of which a group shares its keys and values.
+
+    The tokens of all conversations are in one cache. Flash attention passes over those of others,
+    and without it their scores are computed, too.
+    """
+    plain, flash, skipped = (
+        _WRITTEN * one + _READ * many for one, many in attention_seconds(head, group)
+    )
+    return flash + (conversations - 1) * skipped < conversations * plain
 
 
 @cache
 def attention_seconds(head: int, group: int) -> Sequence[tuple[float, float]]:
-    """The time of one thread for a token and for a batch, without and with flash attention."""
+    """The time of one thread for a token and for a batch.
+
+    Without flash attention, with it, and with it for cells that are all masked.
+    """
     head, group = min(head, _LARGEST_HEAD), min(group, _LARGEST_GROUP)
 
     def measure() -> Sequence[tuple[float, float]]:
         return [
-            (seconds(1, head, group, flash=flash), seconds(BATCH, head, group, flash=flash))
-            for flash in (False, True)
+            (
+                seconds(1, head, group, flash=flash, is_masked=is_masked),
+                seconds(BATCH, head, group, flash=flash, is_masked=is_masked),
+            )
+            for flash, is_masked in ((False, False), (True, False), (True, True))
         ]
 
-    return remembered(f"attention {head} {group}", measure)
+    return remembered(f"attention and masks {head} {group}", measure)
 
 
 def remembered(what: str, measure: Callable[[], Any]) -> Any:
@@ -74,14 +87,15 @@ def remembered(what: str, measure: Callable[[], Any]) -> Any:
 def least_seconds(compute: Callable[[], object], clock: Callable[[], float]) -> float:
     """The least time of computing something."""
     times: list[float] = []
-    while len(times) <= _ROUNDS or sum(times) < _SECONDS:  # the first one is slower
+    # the first round is slower
+    while len(times) <= _LEAST_ROUNDS or (sum(times) < _SECONDS and len(times) < _MOST_ROUNDS):
         started = clock()
         compute()
         times.append(clock() - started)
     return min(times)
 
 
-def seconds(tokens: int, head: int, group: int, *, flash: bool) -> float:
+def seconds(tokens: int, head: int, group: int, *, flash: bool, is_masked: bool = False) -> float:
     """The least time of a group's attention for new tokens."""
     # One token reads the cells of all heads, which do not fit into the processor's small caches.
     heads = _HEADS if tokens == 1 else 1
@@ -102,6 +116,7 @@ def seconds(tokens: int, head: int, group: int, *, flash: bool) -> float:
         k = cells()
         if flash:
             v, mask = cells(), tensor(f16, CELLS, tokens, 1)
+            lib.ggml_set_f32(mask, -math.inf if is_masked else 0.0)
             return lib.ggml_flash_attn_ext(context, q, k, v, mask, 1.0, 0.0, 0.0)
         v, mask = tensor(f16, CELLS, head, heads), tensor(f32, CELLS, tokens, 1)
         scores = lib.ggml_mul_mat(context, k, q)
@@ -141,6 +156,7 @@ def _ggml() -> Any:
     signatures = {
         "init": (pointer, _Params),
         "free": (None, pointer),
+        "set_f32": (pointer, pointer, real),
         "new_tensor_3d": (pointer, pointer, ctypes.c_int, number, number, number),
         "view_3d": (pointer, pointer, pointer, *[number] * 3, *[ctypes.c_size_t] * 3),
         "permute": (pointer, pointer, pointer, *[ctypes.c_int] * 4),

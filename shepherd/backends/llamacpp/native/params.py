@@ -163,15 +163,17 @@ def batch_size(settings: LlamaCppSection) -> int:
 def attention(settings: LlamaCppSection, traits: ModelTraits, ubatch: int = 0) -> Attention:
     """The settings; with "auto", a CPU uses flash attention where it was measured to be faster.
 
-    Without it the scores must be small enough. It skips cells outside of a sliding window, and a
-    quantized V cache needs it. `ubatch` is used instead of the settings', unless it is 0.
+    Without it the scores must be small enough. It skips cells outside of a sliding window and
+    those of other conversations, and a quantized V cache needs it. `ubatch` is used instead of the
+    settings', unless it is 0.
     """
     whole = ubatch or min(settings.largest_ubatch, batch_size(settings))
     if settings.deterministic:
         return _deterministic(settings, traits, whole)
     if settings.flash_attention != "auto":
         return Attention(_TYPES[settings.flash_attention], whole)
-    if has_gpu() or traits.window or not _has_plain_values(settings) or _flash_wins(traits):
+    needs_flash = traits.window or not _has_plain_values(settings)
+    if has_gpu() or needs_flash or _flash_wins(traits, settings.parallel or 1):
         return Attention(FLASH_AUTO, whole)
     fitting = _fitting_tokens(settings, traits)
     if fitting >= whole:
@@ -182,10 +184,12 @@ def attention(settings: LlamaCppSection, traits: ModelTraits, ubatch: int = 0) -
     return Attention(FLASH_OFF, fitting // MIN_UBATCH * MIN_UBATCH)
 
 
-def _flash_wins(traits: ModelTraits) -> bool:
+def _flash_wins(traits: ModelTraits, conversations: int) -> bool:
     """Whether it is faster; a tiny model is not worth the measurement."""
-    is_known = traits.weights >= TINY_MODEL and traits.head > 0 and traits.group > 0
-    return is_known and flash_is_faster(traits.head, traits.group)
+    if traits.weights < TINY_MODEL:
+        return conversations > 1
+    is_known = traits.head > 0 and traits.group > 0
+    return is_known and flash_is_faster(traits.head, traits.group, conversations)
 
 
 def _deterministic(settings: LlamaCppSection, traits: ModelTraits, whole: int) -> Attention:

@@ -142,7 +142,7 @@ def layer_costs() -> Costs:
 def attention_costs(head: int) -> Costs:
     """Those for heads of so many numbers with the faster kind of attention."""
     head = min((64, 128, 256), key=lambda known: abs(known - head))
-    is_flash = flash_is_faster(head, _GROUP)
+    is_flash = flash_is_faster(head, _GROUP, 1)
     one, many = attention_seconds(head, _GROUP)[is_flash]
     masked = 1 if is_flash else 2  # without it, the later half of a prompt is computed, too
     numbers = CELLS * head * _GROUP * usable_cores()
