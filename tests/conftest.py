@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from shepherd.config.paths import Paths
 from shepherd.tools.sandbox.view.private import remove_tree
 from tests import certificates, examples, workers
+from tests.cli.program import Program, share_measurements
 
 FOREIGN = re.compile(
     r"(?i).*_proxy|.*_api_key|(openai|anthropic|gemini|google|ollama|hf|huggingface|xdg|git)_.*"
@@ -51,6 +53,11 @@ def pytest_configure(config: pytest.Config) -> None:
         sys.addaudithook(_refuse)
     elif not hasattr(config, "workerinput"):
         workers.fork_workers(config)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    return Program.in_empty_home(tmp_path)
 
 
 @pytest.fixture
@@ -96,8 +103,13 @@ def pytest_xdist_auto_num_workers() -> int | None:
 
 def _leave_home(config: pytest.Config) -> None:
     """Nothing on the machine that belongs to its user counts: settings, keys, caches, proxies."""
+    tried = Paths.from_env(os.environ).tried_models  # in a worker: of who hands the tests out
     for name in filter(FOREIGN.fullmatch, list(os.environ)):
         del os.environ[name]
     home = tempfile.mkdtemp(prefix="shepherd-home-")
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
     os.environ["HOME"] = home
+    if hasattr(config, "workerinput"):
+        share_measurements(Path(home), tried)
+    else:
+        Paths.from_env(os.environ).tried_models.mkdir(parents=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from shepherd.tools.sandbox.sandbox import find_box
+from tests.cli.program import share_measurements
 from tests.forked import SHEPHERD, start_forked, write_forking
 from tests.patience import PATIENCE
 
@@ -52,6 +53,7 @@ def env(tmp_path: Path, path: str) -> dict[str, str]:
     work = tmp_path / "work"
     work.mkdir()
     (work / "seen.txt").touch()
+    share_measurements(tmp_path)
     return {"PATH": path, "HOME": str(tmp_path), "PWD": str(work), "LC_ALL": "C.UTF-8"}
 
 

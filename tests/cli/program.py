@@ -6,8 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shepherd.config.paths import Paths
 from tests.forked import SHEPHERD, run_forked, start_forked
 from tests.patience import PATIENCE
+
+
+def share_measurements(home: Path, tried: Path | None = None) -> None:
+    """Give a home what was measured of this machine and tried of models in another one.
+
+    It takes many seconds to measure, and a quarter of a second to try.
+    """
+    place = Paths.from_env({"HOME": str(home)}).tried_models
+    place.parent.mkdir(parents=True)
+    place.symlink_to(tried or Paths.from_env(os.environ).tried_models)
 
 
 @dataclass(frozen=True)
@@ -17,6 +28,15 @@ class Program:
     home: Path
     work: Path
     extra: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @classmethod
+    def in_empty_home(cls, folder: Path) -> "Program":
+        """With a file to work with."""
+        home, work = folder / "home", folder / "work"
+        for place in (home, work):
+            place.mkdir()
+        (work / "todo.txt").write_text("buy milk\n")
+        return cls(home, work)
 
     @property
     def env(self) -> dict[str, str]:

@@ -36,7 +36,6 @@ from shepherd.turn import run_turn
 from tests.backends.openai_server import openai_server
 from tests.cli.cliserver import cliserver
 from tests.cli.program import Program
-from tests.forked import SHEPHERD
 from tests.patience import PATIENCE, POLL
 
 LOOK = """call: read_file {"path": "todo.txt"}
@@ -474,12 +473,8 @@ def test_a_provider_is_told_not_to_be_asked(asked: Program) -> None:
 async def test_a_model_behind_an_api_is_offered_them(asked: Program) -> None:
     async with openai_server("Fine.") as server:
         given = ("--backend", "openai", "--api-base", server.url, "--model", "small")
-        process = await asyncio.create_subprocess_exec(
-            SHEPHERD, *given, "--api-key", "k", "-e", "hi", cwd=asked.work, env=asked.env,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        out, _ = await process.communicate()
-        assert out == b"Fine.\n"
+        done = await asyncio.to_thread(asked.run, *given, "--api-key", "k", "-e", "hi")
+        assert done.stdout == "Fine.\n"
         [body] = [json.loads(r.body) for r in server.requests if r.method == "POST"]
         names = [tool["function"]["name"] for tool in body["tools"]]
         assert [name for name in names if name.startswith("ask_")] == ["ask_fast"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.program import Program
-from tests.forked import SHEPHERD
+from tests.forked import SHEPHERD, start_forked
 from tests.patience import PATIENCE
 
 
@@ -174,8 +174,8 @@ def test_nobody_reads_a_list(program: Program) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     command = [SHEPHERD, "config", "show"]
-    process = subprocess.Popen(
-        command, stdout=writer, stderr=subprocess.PIPE, cwd=program.work, env=program.env
+    process: subprocess.Popen[bytes] = start_forked(
+        command, program.env, stdout=writer, stderr=subprocess.PIPE, cwd=program.work
     )
     os.close(writer)
     _, err = process.communicate(timeout=PATIENCE)

@@ -17,7 +17,7 @@ from shepherd.catalog.local_models import local_models
 from shepherd.errors import ModelLoadError
 from shepherd.models import builtin_model
 from tests.cli.hub import Hub, hub
-from tests.cli.program import Program
+from tests.cli.program import Program, share_measurements
 from tests.patience import PATIENCE
 
 DATA = random.Random(1).randbytes(300_000)
@@ -29,6 +29,11 @@ FILES = {
     "big/model-BF16-00001-of-00002.gguf": DATA[:1000],
     "big/model-BF16-00002-of-00002.gguf": DATA[1000:3000],
 }
+
+
+@pytest.fixture(autouse=True)
+def _measured(program: Program) -> None:
+    share_measurements(program.home)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from shepherd.catalog.discovery import adding_command
 from tests.backends.api.ollama.managed import STEPS, Ollama
 from tests.backends.api.upstream import Reply, Upstream
 from tests.cli.program import Program
-from tests.forked import SHEPHERD
+from tests.forked import SHEPHERD, start_forked
 from tests.patience import PATIENCE
 
 HERE = ("--provider", "ollama")
@@ -108,13 +108,13 @@ async def test_a_pull_has_a_bar_on_a_terminal(program: Program) -> None:
     async with ollama(program) as (here, _):
         terminal, end = pty.openpty()
         termios.tcsetwinsize(end, (24, 80))
-        process = await asyncio.create_subprocess_exec(
-            SHEPHERD, "model", "pull", "qwen3:8b", *HERE,
-            stdout=subprocess.DEVNULL, stderr=end, cwd=here.work, env=here.env,
-        )  # fmt: skip
+        command = [SHEPHERD, "model", "pull", "qwen3:8b", *HERE]
+        process: subprocess.Popen[bytes] = start_forked(
+            command, here.env, stdout=subprocess.DEVNULL, stderr=end, cwd=here.work
+        )
         os.close(end)
         shown = await asyncio.wait_for(asyncio.to_thread(all_of, terminal), 3 * PATIENCE)
-        assert await process.wait() == 0
+        assert process.wait(PATIENCE) == 0
     assert "pulling aa: 100%" in shown
     assert "200M/200M" in shown
     assert "pulling bb" not in shown

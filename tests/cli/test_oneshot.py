@@ -9,7 +9,7 @@ import pytest
 from shepherd.cli.batch.oneshot import MAX_PIPED_BYTES
 from tests.backends.llamacpp.embedders import write_bert
 from tests.cli.program import Program
-from tests.forked import SHEPHERD
+from tests.forked import SHEPHERD, start_forked
 from tests.patience import PATIENCE
 from tests.pseudoterminal import start_on
 
@@ -203,14 +203,14 @@ def test_always_is_stored_as_shown(program: Program) -> None:
 def test_a_control_sequence_does_not_reach_the_terminal(program: Program) -> None:
     script = program.scripted('text: "\\u001b]0;owned\\u0007"')
     main, side = pty.openpty()
-    subprocess.run(
+    process: subprocess.Popen[bytes] = start_forked(
         [SHEPHERD, *script, "-e", "x"],
+        program.env,
         stdin=subprocess.DEVNULL,
         stdout=side,
-        env=program.env,
         cwd=program.work,
-        check=True,
     )
+    assert process.wait(PATIENCE) == 0
     assert b"\x1b" not in os.read(main, 4096)
     os.close(side)
     os.close(main)

@@ -1,7 +1,6 @@
 """Which rules there are, and how one is taken back: by the shell and by `/permissions`."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -10,10 +9,10 @@ from shepherd.conversation.commands.present import permission_lines
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Lifetime, PermissionStore, Rule
 from tests.e2e.terminal import Terminal
+from tests.forked import SHEPHERD, run_forked
 
 KEPT = Rule("shell", "git status *", Decision.ALLOW, "/w")
 OTHER = Rule("write", "a", Decision.DENY)
-SHEPHERD = Path(sys.executable).with_name("shepherd")
 
 
 def test_each_rule_has_its_source_and_answers_can_be_removed(tmp_path: Path) -> None:
@@ -42,8 +41,7 @@ def test_the_shell_and_the_terminal_list_and_remove_the_same(tmp_path: Path) -> 
     work.mkdir()
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        argv = [SHEPHERD, "permissions", *arguments]
-        return subprocess.run(argv, cwd=work, env=env, check=False, capture_output=True, text=True)
+        return run_forked([SHEPHERD, "permissions", *arguments], env, cwd=work)
 
     assert "- 1: allow shell git status *" in run("list").stdout
     assert run("remove", "1").stdout == "Removed: allow shell git status *\n"
@@ -52,7 +50,7 @@ def test_the_shell_and_the_terminal_list_and_remove_the_same(tmp_path: Path) -> 
     assert "There is no rule 7 to remove" in refused.stderr
     script = tmp_path / "script.txt"
     script.write_text("text: Never.\n")
-    with Terminal([str(SHEPHERD), "--model", f"script:{script}"], work, env) as terminal:
+    with Terminal([SHEPHERD, "--model", f"script:{script}"], work, env) as terminal:
         terminal.wait_for("approve: ask")
         terminal.say("/permissions")
         terminal.wait_for(r"1 +deny write a \(in /x, kept since")

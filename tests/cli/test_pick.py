@@ -11,7 +11,7 @@ from shepherd.catalog.local_models import find_local_model, local_models
 from shepherd.cli.options import run_command_line
 from shepherd.models import builtin_model
 from tests.cli.hub import hub
-from tests.cli.program import Program
+from tests.cli.program import Program, share_measurements
 
 PUP = builtin_model().read_bytes()
 
@@ -20,6 +20,11 @@ def rows(program: Program, name: str) -> dict[str, str]:
     done = program.run("model", "info", name)
     assert done.returncode == 0, done.stderr
     return dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+
+
+@pytest.fixture(autouse=True)
+def _measured(program: Program) -> None:
+    share_measurements(program.home)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 
-from tests.cli.conftest import Program
+from tests.cli.program import Program
 from tests.tools.sandbox.boxes import LAYERED, need
 from tests.undo.project import view
 

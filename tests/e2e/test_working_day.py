@@ -1,14 +1,13 @@
 """Small things of a working day: unusual places, indents, names of other agents' commands."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import Start
+from tests.forked import SHEPHERD, run_forked
 
-SHEPHERD = Path(sys.executable).with_name("shepherd")
 READY = "approve: ask"
 
 
@@ -31,9 +30,7 @@ def test_settings_that_can_not_be_read_are_a_sentence(
         (home / ".config/shepherd/config.toml").mkdir(parents=True)
     else:
         env = env | {"HOME": place}
-    done = subprocess.run(
-        [SHEPHERD, "-e", "hi"], env=env, capture_output=True, text=True, check=False
-    )
+    done = run_forked([SHEPHERD, "-e", "hi"], env)
     assert done.returncode == 1
     assert "config.toml: can't be read: " in done.stderr
     assert "Errno" not in done.stderr
@@ -48,13 +45,7 @@ def test_a_home_that_is_no_directory_is_a_sentence(start: Start, env: dict[str, 
         (["doctor"], "directories  broken"),
         (["sessions", "list"], "There are no saved sessions"),
     ):
-        done = subprocess.run(
-            [SHEPHERD, *arguments],
-            env=env | {"HOME": "/dev/null"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_forked([SHEPHERD, *arguments], env | {"HOME": "/dev/null"})
         assert says in done.stdout + done.stderr
         assert "Traceback" not in done.stderr
 

@@ -5,13 +5,10 @@ import pytest
 
 import shepherd
 from tests.cli.cliserver import cliserver
-from tests.cli.conftest import program
 from tests.cli.program import Program
 from tests.cli.test_use_tools import serving
 from tests.knowledge.places import Places
 from tests.patience import PATIENCE
-
-__all__ = ["program"]
 
 RULES = "Use tabs."
 
