@@ -54,14 +54,14 @@ class OwnCommands:
     """Runs the user's own commands in `cwd`, and keeps the outputs that the model will read.
 
     `context_size` returns the size of the model's context in tokens, 0 if it is unknown.
-    `interrupted` is the last command that was cancelled.
+    `last` is the command that ran last, once it has ended or was cancelled.
     """
 
     cwd: Path
     spill_dir: Path
     secrets: Mapping[str, str] = field(repr=False)
     context_size: Callable[[], int]
-    interrupted: OwnCommand | None = None
+    last: OwnCommand | None = None
     offers_tool: Callable[[], bool] = lambda: False
     """Whether the model has the tool that runs commands."""
     _shared: list[OwnCommand] = field(default_factory=list[OwnCommand])
@@ -72,6 +72,7 @@ class OwnCommands:
         `on_event` receives the last lines while it runs. Raises ToolError if there is no shell. If
         the task is cancelled, the output so far is shared, and CancelledError is raised.
         """
+        self.last = None
         output, tail = CappedOutput(MAX_SHOWN, self.spill_dir), LiveTail(on_event, self.secrets)
 
         def take(data: bytes) -> bool:
@@ -83,14 +84,14 @@ class OwnCommands:
             exit_ = await ConfinedProgram(program, None, MAX_SECONDS).run(take, take)
         except asyncio.CancelledError:
             text = output.text().rstrip("\n")
-            self.interrupted = OwnCommand(line, text, INTERRUPTED, ok=False)
+            self.last = OwnCommand(line, text, INTERRUPTED, ok=False)
             if shared:
-                self._share(self.interrupted)
+                self._share(self.last)
             raise
         finally:
             tail.close()
         end = f"ended with exit code {exit_.code}"
-        command = OwnCommand(line, output.text().rstrip("\n"), end, ok=exit_.code == 0)
+        self.last = command = OwnCommand(line, output.text().rstrip("\n"), end, ok=exit_.code == 0)
         if shared:
             await asyncio.to_thread(self._share, command)
         return command

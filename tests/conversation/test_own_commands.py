@@ -1,6 +1,7 @@
 """The user's own commands: what they are allowed, and what the model reads of them."""
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from shepherd.conversation.own_commands import HELD_BACK, INTERRUPTED, MAX_SHARED, OwnCommands
 from shepherd.events import ignore_events
 from shepherd.messages import Role
+from tests.patience import PATIENCE
 from tests.tools.workshop import is_running, until
 
 
@@ -74,9 +76,35 @@ async def test_a_stopped_command_ends_with_its_children_and_its_output_is_shared
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not is_running(pid)
-    assert commands.interrupted is not None
+    assert commands.last is not None
+    assert commands.last.end == INTERRUPTED
     text = await commands.preface()
     assert f"it {INTERRUPTED}. Its output:" in text
+
+
+async def test_a_command_that_is_cancelled_at_its_very_end_has_ended(tmp_path: Path) -> None:
+    """No earlier command is taken for the one that was stopped."""
+    shares, go = threading.Event(), threading.Event()
+
+    def context_size() -> int:
+        """Asked for in the thread that shares an output."""
+        shares.set()
+        go.wait(PATIENCE)
+        return 0
+
+    commands = OwnCommands(tmp_path, tmp_path / "spill", {}, context_size)
+    go.set()
+    await commands.run("echo earlier", ignore_events, shared=True)
+    shares.clear()
+    go.clear()
+    task = asyncio.create_task(commands.run("echo late", ignore_events, shared=True))
+    await until(shares.is_set)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    go.set()
+    assert commands.last is not None
+    assert (commands.last.output, commands.last.ok) == ("late", True)
 
 
 async def test_it_runs_in_the_users_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,8 +68,8 @@ async def run_own_command(
     try:
         command = await commands.run(line, renderer, shared=not text.startswith(ALONE))
     except asyncio.CancelledError:
-        if commands.interrupted is not None:  # it had begun, and has some output
-            _show_own(commands.interrupted, surface, renderer)
+        if commands.last is not None:  # it had begun, and has some output
+            _show_own(commands.last, surface, renderer)
         raise
     finally:
         renderer.end_own_output()
