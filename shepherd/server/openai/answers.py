@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 from shepherd import events, json_text, messages, sampling
 from shepherd.backends.base import Generation, ModelInfo
@@ -27,6 +27,10 @@ class ChatAnswer(Answer):
     reasoning: bool
     id: str = field(default_factory=partial(answers.new_id, "chatcmpl-"))
     created: int = field(default_factory=lambda: int(time.time()))
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return answers.fingerprint(self.model)
 
     def whole(self, generations: Sequence[Generation]) -> messages.JsonObject:
         """The whole answer, one choice for each generation."""
@@ -151,7 +155,7 @@ class ChatAnswer(Answer):
             "object": kind,
             "created": self.created,
             "model": self.request.model or self.model.id,
-            "system_fingerprint": answers.fingerprint(self.model),
+            "system_fingerprint": self._fingerprint,
             "choices": list(choices),
         }
         return body if self.request.service_tier is None else body | {"service_tier": "default"}

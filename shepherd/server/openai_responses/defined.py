@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from shepherd.json_text import as_list, as_object
+from shepherd.json_text import as_object, as_objects
 from shepherd.messages import JsonObject, ToolCall
 
 
@@ -65,8 +65,7 @@ DEFINED: Mapping[str, DefinedTool] = {
 
 def result_text(output: object) -> object:
     """The outcomes of a shell's commands as one text; any other output stays as it is."""
-    items = as_list(output)
-    outcomes = [cast(JsonObject, item) for item in items if isinstance(item, dict)]
+    outcomes = as_objects(output)
     if not any("outcome" in outcome for outcome in outcomes):
         return output
     return "\n".join(map(_outcome, outcomes))

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, cast
 
 from shepherd.backends.base import Generation, ModelInfo
@@ -127,6 +127,10 @@ class OpenAiCompletion(Answer):
         # OpenAI's chunks before the one with the usage have it as null
         return chunk | {"usage": None} if self._ends_with_usage else chunk
 
+    @cached_property
+    def _fingerprint(self) -> str:
+        return answers.fingerprint(self.model)
+
     @property
     def _ends_with_usage(self) -> bool:
         return fields.wants_usage(self.request.stream_options)
@@ -145,7 +149,7 @@ class OpenAiCompletion(Answer):
             "object": "text_completion",
             "created": self.created,
             "model": self.request.model or self.model.id,
-            "system_fingerprint": answers.fingerprint(self.model),
+            "system_fingerprint": self._fingerprint,
             "choices": list(choices),
         }
 

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from shepherd import errors, messages
 from shepherd.backends.output.repair import loads, repair_json
 from shepherd.images import Image, check_count, decode_image
-from shepherd.json_text import as_list
+from shepherd.json_text import as_list, as_texts
 from shepherd.server.errors import invalid
 from shepherd.session import MEDIA_MARK, RawPrompt
 
@@ -78,9 +78,8 @@ def _image(value: object) -> Image:
 
 def images_in_base64(value: object) -> tuple[Image, ...]:
     """The images of a list of texts; raises ValueError, which is an ImageError for a bad image."""
-    items = as_list(value)
-    texts = [item for item in items if isinstance(item, str)]
-    if not isinstance(value, list) or len(texts) < len(items):
+    texts = as_texts(value)
+    if not isinstance(value, list) or len(texts) < len(as_list(value)):
         raise ValueError("must be a list of images in base64")
     check_count(texts)
     return tuple(map(decode_image, texts))
